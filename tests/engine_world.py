@@ -17,7 +17,7 @@ import pytest
 from nova_core.errors import NovaError
 from nova_engines import handover, source_orders
 from nova_engines.handover import FAILED, FINISHED, RUNNING, Ledger
-from nova_engines.source_orders import ControlledJob
+from nova_engines.source_orders import ControlledJob, Files
 
 WINDOW_MS = 100
 TICK_MS = 50
@@ -147,6 +147,8 @@ class World:
     def read(self, node: str, path: str) -> str | None:
         self.step()
         return self.files.get(path)
+
+    ask = Files.ask
 
     # An engine's jobs.
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,36 @@ class Files(Protocol):
         """
         ...
 
+    def ask(
+        self, node: str, path: str, text: str, number: int, timeout_s: float
+    ) -> list[str] | None:
+        """Write a file, and wait for an answer to it, in ``PATH.answer``.
 
-class LocalFiles:
+        Args:
+            node: the host.
+            path: as of `write`.
+            text: the same.
+            number: the first word of the answer.
+            timeout_s: how long to wait.
+
+        Returns:
+            The words of the answer; None where none has come.
+
+        Raises:
+            NovaError: naming the host.
+        """
+        self.write(node, path, text)
+        until = time.monotonic() + timeout_s
+        while True:
+            words = (self.read(node, f"{path}.answer") or "").split()
+            if words[:1] == [str(number)]:
+                return words
+            if time.monotonic() > until:
+                return None
+            time.sleep(POLL_S)
+
+
+class LocalFiles(Files):
     """Files of this machine, which all nodes share."""
 
     def write(self, node: str, path: str, text: str) -> None:
@@ -146,32 +174,20 @@ def tell(files: Files, job: ControlledJob, order: Order, timeout_s: float = ANSW
     if order.committed:
         lines.append("committed=true")
     text = "".join(f"{line}\n" for line in lines)
-    late: list[int] = []
-    waiting = dict(job.sources)
-    until = time.monotonic() + timeout_s
+
+    def ask(one: tuple[int, str]) -> list[str] | None:
+        return files.ask(one[1], _path(job, one[0]), text, number, timeout_s)
+
     # Hosts are far away: all get the order at the same time.
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda one: files.write(one[1], _path(job, one[0]), text), job.sources))
-        while waiting:
-            pending = list(waiting.items())
-            paths = [(node, f"{_path(job, source)}.answer") for source, node in pending]
-            answers = pool.map(lambda one: files.read(*one) or "", paths)
-            for (source, _), answer in zip(pending, map(str.split, answers), strict=True):
-                if answer[:1] != [str(number)]:
-                    continue
-                del waiting[source]
-                if answer[1] == "late":
-                    late.append(int(answer[2]))
-            if waiting and time.monotonic() > until:
-                raise OrderError(f"job {job.job}: {_named(waiting)} for {timeout_s:g} s")
-            if waiting:
-                time.sleep(POLL_S)
-    return max(late, default=None)
-
-
-def _named(waiting: Mapping[int, str]) -> str:
-    nodes = ", ".join(sorted(set(waiting.values())))
-    return f"no answer from {len(waiting)} of its sources, on {nodes},"
+        answers = list(pool.map(ask, job.sources))
+    silent = [node for (_, node), words in zip(job.sources, answers, strict=True) if words is None]
+    if silent:
+        raise OrderError(
+            f"job {job.job}: no answer from {len(silent)} of its sources, on "
+            f"{', '.join(sorted(set(silent)))}, for {timeout_s:g} s"
+        )
+    return max((int(words[2]) for words in answers if words and words[1] == "late"), default=None)
 
 
 def _path(job: ControlledJob, source: int) -> str:

@@ -64,10 +64,10 @@ def test_figures_are_of_their_periods() -> None:
     valid = [results(80, 100, old_late), results(100, 125, new_late)]
     one = run._figures(SimpleNamespace(valid=valid, compared=compared), 125_000)  # type: ignore[arg-type]
     assert (one.results, one.lost, one.doubled, one.wrong) == (7, 1, 2, 3)
-    assert one.decided_s == pytest.approx(6)
-    assert one.told_s == 0.25
+    assert one.decided_s == pytest.approx([6])
+    assert one.told_s == [0.25]
     # From the last result of the old job, at 99.99 + 0.09 s, to the first of the new, at 100.5 s.
-    assert one.silence_ms == pytest.approx(420, abs=1)
+    assert one.silence_ms == pytest.approx([420], abs=1)
     assert one.steady_silence_ms == pytest.approx(10)
     assert one.after_p99_ms == pytest.approx(500, abs=25)
     assert one.steady_p99_ms == pytest.approx(60)

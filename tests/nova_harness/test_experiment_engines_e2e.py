@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import cluster_commands
+import msgspec
 import pytest
 from needs import skip_or_fail
 from query_experiment import WORKLOAD, check_queries, write_queries
@@ -17,6 +18,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import write_plan
 from nova_core.strategies.base import place
 from nova_flink.home import FlinkHome
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import DIRECT, runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
@@ -135,7 +137,10 @@ def test_whole_queries_on_storm(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
-    """Nothing is lost between producers, broker and Flink, and the wait is measured."""
+    """Nothing is lost between producers, broker and Flink, and the wait is measured.
+
+    Also under the controller, when the join's worker is killed.
+    """
     if os.environ.get("CI"):
         for home in (FlinkHome.default(), broker_home(), connectors_home()):
             home.install()
@@ -143,7 +148,10 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         name="small",
         inventory="four.yaml",
         transport="kafka",
-        strategies=["sink"],
+        strategies=[
+            "sink",
+            StrategyPart(name="top-c", scheduled_by="controller", label="controlled"),
+        ],
         workload={"regions": 1},
         windows_ms=[100],
         rates=[100.0],
@@ -158,22 +166,29 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         skip_or_fail(str(error))
     reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
     # Every host has room: where the join runs is not what is looked at, so nothing is calibrated.
-    capacity = dict.fromkeys((host.name for host in reachable.hosts), 1e6)
+    capacity = dict.fromkeys((host.name for host in reachable.hosts), 1e6) | {"between": 2e6}
     problem = problem_of(
         problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(100.0, 100)),
         tmp_path / "p.yaml",
     )
     streams = DebsWorkload(regions=1).streams(problem, Traffic(100.0, 100, 10), experiment.seed)
-    (cell,) = cells_of(experiment)
+    killed = msgspec.structs.replace(
+        experiment, disturbances=[Disturbance(4, "kill", "between", 6)], drain_s=40
+    )
+    cells = {cell.strategy.called: cell for cell in cells_of(experiment)}
     with engine_bed(experiment, reachable, engine, print, keep=False) as bed:
-        folder = CellFolder(tmp_path / "cell")
-        run_cell(bed, experiment, cell, problem, streams, folder, print)
+        folder, moved = CellFolder(tmp_path / "cell"), CellFolder(tmp_path / "moved")
+        run_cell(bed, experiment, cells["sink"], problem, streams, folder, print)
+        run_cell(bed, killed, cells["controlled"], problem, streams, moved, print)
     with connect(reachable) as hosts:
         assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
-    assert folder.verification.ok
-    assert folder.check.ok, folder.check
-    assert folder.check.finished
-    assert folder.check.expected == folder.check.delivered == 20 * 100
+    for one in (folder, moved):
+        assert one.verification.ok
+        assert one.check.ok, one.check
+        assert one.check.finished
+        assert one.check.expected == one.check.delivered == 20 * 100
+        assert one.summary.kafka is not None
+    assert {"disturbed", "recovered"} <= {event.kind for event in moved.facts.events}
     told = folder.summary.kafka
     assert told is not None and told.back_pressure is not None
     # A reading crosses from its host to the broker and back, and its result from host to sink.

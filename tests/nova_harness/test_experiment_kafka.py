@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from report_runs import change, write_run
@@ -12,10 +13,11 @@ from report_runs import change, write_run
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
 from nova_flink.home import FlinkHome
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.flink import FlinkDeployment
 from nova_harness.engines.kafka import BROKER, KafkaDeployment
 from nova_harness.experiment.cells import cells_of
-from nova_harness.experiment.document import Experiment, check_experiment
+from nova_harness.experiment.document import Experiment, StrategyPart, check_experiment
 from nova_harness.experiment.measured import kafka_figures
 from nova_harness.experiment.runner import default_folder
 from nova_harness.report import make_report, tables
@@ -35,6 +37,11 @@ def test_an_experiment_says_how_readings_come() -> None:
     storm = Experiment(name="a", strategies=["sink"], transport="kafka", engine="storm")
     with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'storm' cannot read"):
         check_experiment(storm, "x.yaml")
+    controlled = StrategyPart(name="nova", scheduled_by="controller")
+    check_experiment(msgspec.structs.replace(THROUGH, strategies=[controlled]), "x.yaml")
+    surge = [Disturbance(1, "rate", "source1", times=2)]
+    with pytest.raises(NovaError, match=r"rate: only for joins with .* and transport direct"):
+        check_experiment(msgspec.structs.replace(THROUGH, disturbances=surge), "x.yaml")
     with pytest.raises(NovaError, match="broker: only transport kafka has one"):
         check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")
 

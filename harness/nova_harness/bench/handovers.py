@@ -63,6 +63,8 @@ class Case:
 class Measurement:
     """A series of hand-overs; latencies are from the later emission to the arrival.
 
+    Figures of each hand-over are in their order; percentiles are of all hand-overs together.
+
     Attributes:
         rate: of each source, tuples/s.
         handovers: done.
@@ -70,9 +72,9 @@ class Measurement:
         lost: results that the reference join has and the jobs have not delivered.
         doubled: results delivered more than once.
         wrong: results that the reference join does not have.
-        decided_s: from the decision to the boundary; the longest.
-        told_s: until all sources of the old job had agreed to the boundary; the longest.
-        silence_ms: the longest time without a result within 2 s around a boundary.
+        decided_s: from the decision to the boundary.
+        told_s: until all sources of the old job had agreed to the boundary.
+        silence_ms: the longest time without a result within 2 s around the boundary.
         steady_silence_ms: the same around moments between hand-overs, the median.
         after_p99_ms: 99th percentile of the 2 s after boundaries.
         steady_p99_ms: of the new jobs from 5 s after the boundary on.
@@ -86,9 +88,9 @@ class Measurement:
     lost: int
     doubled: int
     wrong: int
-    decided_s: float
-    told_s: float
-    silence_ms: float
+    decided_s: list[float]
+    told_s: list[float]
+    silence_ms: list[float]
     steady_silence_ms: float
     after_p99_ms: float
     steady_p99_ms: float
@@ -150,8 +152,8 @@ def _plans(case: Case, inventory: Inventory, scratch: Path) -> tuple[Plan, Plan]
     free = [host.name for host in inventory.hosts if host.name not in taken]
     if len(free) < 2 * case.regions:
         raise NovaError(
-            f"bench: {inventory.name}: has {len(free)} hosts without sources and sink; two plans of "
-            f"{case.regions} joins need {2 * case.regions}"
+            f"bench: {inventory.name}: has {len(free)} hosts without sources and sink; two plans "
+            f"of {case.regions} joins need {2 * case.regions}"
         )
     each = 2 * case.rate * (CUT if len(free) >= 4 * case.regions else 1)
     room = dict.fromkeys(free, each) | dict.fromkeys(taken, case.rate * case.regions)
@@ -245,9 +247,9 @@ class _Run:
             lost=compared.lost,
             doubled=compared.duplicated,
             wrong=compared.wrong,
-            decided_s=float((boundary - begun).max()) / 1e6,
-            told_s=max(one.figures["told_s"] for one in done),
-            silence_ms=max(longest_gap_ms(arrive, first) for first in firsts),
+            decided_s=((boundary - begun) / 1e6).tolist(),
+            told_s=[one.figures["told_s"] for one in done],
+            silence_ms=[longest_gap_ms(arrive, first) for first in firsts],
             steady_silence_ms=float(np.median([longest_gap_ms(arrive, at) for at in between])),
             after_p99_ms=latencies.percentile(99, boundary, boundary + round(1e6 * AFTER_S)),
             steady_p99_ms=latencies.percentile(99, steady, steady + calm),
@@ -286,9 +288,10 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
                 str(one.handovers),
                 f"{one.results:,}",
                 f"{one.lost}, {one.doubled}, {one.wrong}",
-                f"{one.decided_s:.1f}",
-                f"{one.told_s:.2f}",
-                f"{one.silence_ms:.0f} ({one.steady_silence_ms:.0f})",
+                ", ".join(f"{value:.1f}" for value in one.decided_s),
+                ", ".join(f"{value:.2f}" for value in one.told_s),
+                ", ".join(f"{value:.0f}" for value in one.silence_ms)
+                + f" ({one.steady_silence_ms:.0f})",
                 f"{one.after_p99_ms:.0f} ({one.steady_p99_ms:.0f})",
                 f"{one.deploying_p9999_ms:.0f} ({one.steady_p9999_ms:.0f})",
             )

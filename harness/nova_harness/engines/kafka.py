@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 
+    Start = Callable[[Plan, Callable[[int], Workload], str], Job]
+
 BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
 COMPLAINT = "nova_kafka.produce: "
 # Least time between two looks at the broker; each costs broker and coordinator some CPU.
@@ -184,38 +186,56 @@ def through_kafka(engine: Engine, kafka: KafkaDeployment) -> Engine:
         engine: whose jobs can read Kafka (`ReadingJob`).
         kafka: the broker.
     """
-    return cast("Engine", _KafkaEngine(engine, kafka))
+    return cast("Engine", KafkaEngine(engine, kafka))
 
 
-class _KafkaEngine:
-    """Delegates everything else to the engine."""
+class KafkaEngine:
+    """Delegates everything else to the engine.
+
+    Attributes:
+        engine: without Kafka.
+        kafka: the broker.
+    """
 
     # A warm-up would need producers, too.
     stays_warm = False
 
     def __init__(self, engine: Engine, kafka: KafkaDeployment) -> None:
-        self._engine, self.kafka = engine, kafka
+        self.engine, self.kafka = engine, kafka
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+        return getattr(self.engine, name)
 
     def up(self, tell: Tell) -> None:
         """Start the engine and the broker in parallel."""
         self.kafka.up(tell, wait=False)
-        self._engine.up(tell)
+        self.engine.up(tell)
         self.kafka.await_up(tell)
 
     def close(self) -> None:
         """Close the engine, and end producers that still send."""
-        self._engine.close()
+        self.engine.close()
         self.kafka.end_producers()
 
     def down(self) -> list[str]:
         """End the engine and the broker."""
-        return sorted({*self._engine.down(), *self.kafka.down()})
+        return sorted({*self.engine.down(), *self.kafka.down()})
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Create the job's topics, start the job and then the producers."""
+        """See `Engine.start`."""
+        return self.start_by(self.engine.start, plan, workload, name)
+
+    def start_by(
+        self, start: Start, plan: Plan, workload: Callable[[int], Workload], name: str
+    ) -> Job:
+        """Create the job's topics, start the job and then the producers.
+
+        Args:
+            start: starts a job that reads Kafka, as `Engine.start`.
+            plan: as of `Engine.start`, as all that follow.
+            workload: replays, which producers send.
+            name: of the job.
+        """
         servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
 
         def read(start_ms: int) -> Workload:
@@ -226,7 +246,7 @@ class _KafkaEngine:
         hosts: dict[str, list[str]] = {}
         for source, node in zip(sources.ids.tolist(), sources.node.tolist(), strict=True):
             hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
-        job = cast("ReadingJob", self._engine.start(plan, read, name))
+        job = cast("ReadingJob", start(plan, read, name))
         started = _KafkaJob(job, self.kafka)
         try:
             self.kafka.produce(job.workload, hosts)

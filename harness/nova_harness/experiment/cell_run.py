@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as replaced
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import convert
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from nova_harness.engines.base import ControlledEngine
 from nova_harness.engines.flink import FlinkEngine
+from nova_harness.engines.kafka import KafkaEngine
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
 from nova_harness.experiment.engine_run import Bed, Outcome, Starter, Timing, run_plan
@@ -46,8 +48,11 @@ def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
     if by == "engine":
         assert isinstance(bed.engine, FlinkEngine)
         return bed.engine.start_unpinned
-    assert isinstance(bed.engine, ControlledEngine)
-    return Control(bed.engine, folder.path / "control", bed.note).start
+    kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
+    engine = bed.engine if kafka is None else kafka.engine
+    assert isinstance(engine, ControlledEngine)
+    start = Control(engine, folder.path / "control", bed.note).start
+    return start if kafka is None else partial(kafka.start_by, start)
 
 
 def run_cell(

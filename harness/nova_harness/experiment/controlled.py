@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.engines.base import ControlledEngine, Job
+    from nova_harness.engines.kafka import ReadingJob
     from nova_harness.results.schema import OperatorCounts
 
 
@@ -127,6 +128,10 @@ class ControlledRun:
         """Counts of operators; empty for a job that began in between."""
         same = before[0] == after[0] and before[1] and after[1]
         return self._job.operators(before[1], after[1]) if same else []
+
+    def read_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Of the running job; see `nova_harness.engines.kafka.ReadingJob`."""
+        return cast("ReadingJob", self._job).read_offsets()
 
     def end(self) -> None:
         """End the controller, and the job that runs."""

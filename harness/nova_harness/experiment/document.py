@@ -247,9 +247,9 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     seen: set[str] = set()
     own = experiment.transport == DIRECT and not flowing.queries
     own_flink = own and experiment.engine == "flink"
-    controlled = own and runner(experiment.engine).controlled
+    controlled = not flowing.queries and runner(experiment.engine).controlled
     those = " or ".join(name for name in names() if runner(name).controlled)
-    own_controlled = f"for joins with engine {those} and transport {DIRECT}"
+    own_controlled = f"for joins with engine {those}"
     if experiment.settings.checkpoint_s and not own_flink:
         raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
     for i, part in enumerate(experiment.chosen):
@@ -278,8 +278,11 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
     others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
-        if event.what == "rate" and not controlled:
-            raise ExperimentError(f"{where}: disturbances[{i}]: what: rate: only {own_controlled}")
+        if event.what == "rate" and not (own and controlled):
+            raise ExperimentError(
+                f"{where}: disturbances[{i}]: what: rate: only {own_controlled} and transport "
+                f"{DIRECT}"
+            )
         if event.what not in ("kill", "hang"):
             continue
         if not runner(experiment.engine).controlled:
