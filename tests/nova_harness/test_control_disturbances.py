@@ -24,14 +24,21 @@ from nova_harness.control.disturbances import (
     Disturbing,
     Script,
     ScriptError,
+    added_hosts,
     random_script,
 )
 from nova_harness.engines.flink import TASK_MANAGER, FlinkDeployment
+from nova_harness.experiment.cell_run import place
+from nova_harness.experiment.cells import Cell
+from nova_harness.experiment.document import StrategyPart
+from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_testbed.probing import measure_rtt
 from nova_testbed.rack import VirtualRack
+from nova_workloads.base import Traffic
+from nova_workloads.debs import DebsWorkload
 
 INVENTORY = """
 inventory: 1
@@ -73,6 +80,8 @@ def script(directory: Path, *events: object, **fields: object) -> Path:
         ({"at": 1, "what": "cut", "host": "near", "ms": 3}, "ms does not belong to what: cut"),
         ({"at": 1, "what": "rate", "host": "near"}, "times is missing to what: rate"),
         ({"at": 1, "what": "rate", "host": "near", "times": 3}, "only an experiment's"),
+        ({"at": 1, "what": "add", "host": "near"}, "what: add: only an experiment's"),
+        ({"at": 1, "what": "add", "host": "hub"}, "add: hub is no host of role worker"),
         ({"at": 1, "what": "kill", "host": "near", "when": 3}, "when"),
     ],
 )
@@ -233,3 +242,17 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
         (found,) = measure_rtt(hosts, [("hub", "near")], count=2)
         assert found.lost_percent == 100
     assert round_trip_ms(hosts) < 40
+
+
+@pytest.mark.parametrize("strategy", ["nova", "top-c", "source", "sink", "tree", "cl-sf"])
+def test_no_plan_knows_of_a_host_that_is_added_later(strategy: str, tmp_path: Path) -> None:
+    inventory = read_inventory("virtual-5")
+    capacity = dict.fromkeys((host.name for host in inventory.hosts), 1e6) | {"far": 1e9}
+    document = problem_document(inventory, capacity, DebsWorkload(regions=1), Traffic(100, 100))
+    problem = problem_of(document, tmp_path / "problem.yaml")
+    cell = Cell(StrategyPart(name=strategy), 100, 100.0, stress=False, repetition=1)
+    (added,) = added_hosts([Disturbance(3, "add", "far"), Disturbance(1, "load", "near")])
+    plan = place(cell, problem, [added])
+    assert "far" not in problem.nodes.ids[plan.instances.node].tolist()
+    if strategy == "top-c":
+        assert "far" in problem.nodes.ids[place(cell, problem).instances.node].tolist()

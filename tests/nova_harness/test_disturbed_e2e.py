@@ -51,10 +51,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_worker_is_killed(folder: Path) -> None:
     shipped = read_experiment(find_experiment("disturbed"))
-    # Before that, both sources emit twice as much for three seconds.
+    # Before that, a host is added, and both sources emit twice as much for three seconds.
     surge = [Disturbance(1, "rate", host, 3, times=2) for host in ("left", "right")]
+    added = Disturbance(0.5, "add", "far")
     experiment = msgspec.structs.replace(
-        shipped, inventory="rack.yaml", disturbances=[*surge, *shipped.disturbances]
+        shipped, inventory="rack.yaml", disturbances=[added, *surge, *shipped.disturbances]
     )
     seconds = shipped.warm_up_s + shipped.duration_s + 3
     cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
@@ -64,7 +65,7 @@ def test_a_worker_is_killed(folder: Path) -> None:
     assert by.keys() == {"controlled", "top-c", "engine-default"}
     for name, course in by.items():
         first, one = course.recoveries
-        assert first.text == "; ".join(map(str, surge))
+        assert first.text == "; ".join(map(str, [added, *surge]))
         print(name, one, course.cell.check, course.cell.facts.restarts)
         assert one.text == "the worker on near is killed, for 6 s" and 4 < one.at_s < 7
         assert course.cell.check.lost == course.cell.check.wrong == 0
@@ -73,6 +74,12 @@ def test_a_worker_is_killed(folder: Path) -> None:
     _, felt = by["controlled"].recoveries
     assert felt.noticed_s is not None and felt.noticed_s < 3
     assert "recovered" in {event.kind for event in by["controlled"].cell.facts.events}
+    said = [event.text for event in by["controlled"].cell.facts.events if event.kind == "noticed"]
+    lost, back = (
+        next(n for n, text in enumerate(said) if text.startswith(f"far is {what}"))
+        for what in ("lost", "back")
+    )
+    assert lost < back
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
     # Pinned to the host that is gone, it has to wait for it.
     _, waited = by["top-c"].recoveries

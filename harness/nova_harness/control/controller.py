@@ -144,6 +144,8 @@ class Controller:
         self._failed_at: float | None = None
         self._next_try = -math.inf
         self._revivals: dict[str, _Trial] = {}
+        # Hosts without an engine's process when the controller began.
+        self._absent: set[str] = set()
         self._failure_logged = False
         self._unsure = True
         self._looked_at = -math.inf
@@ -175,6 +177,7 @@ class Controller:
             name: (x, y) for name, (x, y) in zip(problem.nodes.ids.tolist(), flat, strict=True)
         }
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
+        self._absent = {name for name, pids in sessions.items() if not pids}
         self._sensor = HostSensor(self.hosts, sessions, self.workload.control)
         self._arrivals = ArrivalsWatch(self.hosts)
         self._follow_job()
@@ -333,6 +336,7 @@ class Controller:
         for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
+        self._welcome(seen)
         nodes, views = self.running.dataflow.nodes, self.views()
         ends = self.handover.jobs.ends_failed_jobs
         # An engine's coordinator may be lost while the job runs.
@@ -513,7 +517,7 @@ class Controller:
         if waiting:
             self._once("waiting", f"for {', '.join(waiting)}, without which nothing runs")
             return
-        known = any(not one.up for one in seen.values())
+        known = any(not seen[name].up for name in self.running.dataflow.nodes)
         # An engine that ends failed jobs may do so before it says which host it has lost.
         known = known or not self.handover.jobs.ends_failed_jobs
         if now < self._next_try or (not known and now - self._failed_at < LEARN_S):
@@ -585,6 +589,13 @@ class Controller:
                 assert self._sensor is not None
                 self._sensor.expect(name, self._sessions(name))
                 self._say("restarted", f"{self.deployment.ENGINE} on {name} was started again")
+
+    def _welcome(self, seen: Mapping[str, Seen]) -> None:
+        """From now on, count the processes of an engine that has been started by others as its."""
+        for name in [name for name in self._absent if seen[name].up]:
+            if self._sensor is not None and (sessions := self._sessions(name)):
+                self._sensor.expect(name, sessions)
+                self._absent.discard(name)
 
     def _sessions(self, name: str) -> set[int]:
         """Sessions of the engine's processes on a host."""

@@ -44,7 +44,7 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
         what: ``load`` keeps a core busy; ``cpu`` gives the host so many cores; ``rtt`` makes the
             link to ``to`` so long; ``cut`` loses all packets between the host and ``to``, or all
             others; ``rate`` changes the rate of the sources there; ``kill`` ends the engine's
-            worker; ``hang`` stops it.
+            worker; ``hang`` stops it; ``add`` starts it, for the first time in the run.
         host: the disturbed host.
         last: s after which it is over; None for ever. A killed worker is started again then, as a
             host's own supervisor would, unless it already runs.
@@ -55,7 +55,7 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
     """
 
     at: _Seconds
-    what: Literal["load", "cpu", "rtt", "cut", "rate", "kill", "hang"]
+    what: Literal["load", "cpu", "rtt", "cut", "rate", "kill", "hang", "add"]
     host: str
     last: _Seconds | None = None
     cores: Annotated[float, Meta(gt=0)] | None = None
@@ -72,6 +72,7 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
             "rate": f"sources on {self.host} emit {self.times or 0:g} times as much",
             "kill": f"the worker on {self.host} is killed",
             "hang": f"the worker on {self.host} hangs",
+            "add": f"{self.host} is added",
         }[self.what]
         return what if self.last is None else f"{what}, for {self.last:g} s"
 
@@ -101,10 +102,10 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         script = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
         check_events(script.events, inventory, str(path))
         for number, event in enumerate(script.events):
-            if event.what == "rate":
+            if event.what in ("rate", "add"):
                 raise ScriptError(
-                    f"{path}: events[{number}]: what: rate: only an experiment's disturbances have "
-                    "it: its sources have to know before they begin"
+                    f"{path}: events[{number}]: what: {event.what}: only an experiment's "
+                    "disturbances have it: it has to be known before the job begins"
                 )
         return script
 
@@ -173,6 +174,13 @@ def check_events(events: Sequence[Disturbance], inventory: Inventory, where: str
             inventory.host(host)
         if event.what in ("cpu", "rtt", "cut") and not inventory.virtual:
             raise ScriptError(f"{place}: {event.what}: only virtual hosts can be changed")
+        if event.what == "add" and inventory.host(event.host).role != "worker":
+            raise ScriptError(f"{place}: add: {event.host} is no host of role worker")
+
+
+def added_hosts(events: Sequence[Disturbance]) -> list[str]:
+    """Hosts that a script adds: until then, nothing runs there."""
+    return sorted({event.host for event in events if event.what == "add"})
 
 
 def with_surges(
@@ -282,6 +290,9 @@ class Disturbing:
         if event.what == "load":
             job = host.start(LOAD, name=JOB)
             return job.end
+        if event.what == "add":
+            self.deployment.start_worker(event.host)
+            return lambda: None
         if event.what in ("kill", "hang"):
             pids = self._worker(event.host)
             if event.what == "kill":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import convert
 from msgspec.structs import replace
 
+from nova_harness.control.disturbances import added_hosts
 from nova_harness.engines.base import ControlledEngine
 from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.kafka import KafkaEngine
@@ -29,18 +31,27 @@ if TYPE_CHECKING:
     from nova_workloads.base import Streams
 
 
-def place(cell: Cell, problem: Problem) -> Plan:
+def place(cell: Cell, problem: Problem, absent: Sequence[str] = ()) -> Plan:
     """The cell's plan.
+
+    Args:
+        cell: with a strategy.
+        problem: to place.
+        absent: hosts that no plan knows of.
 
     Raises:
         NovaError: for a strategy that cannot place this problem.
     """
     from nova_core.strategies.base import create
 
+    if absent:
+        nodes = problem.nodes
+        worker = nodes.worker & ~np.isin(nodes.ids, absent)
+        problem = replaced(problem, nodes=replaced(nodes, worker=worker))
     return create(cell.strategy.name, **cell.strategy.parameters).solve(problem)
 
 
-def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
+def starter(bed: Bed, cell: Cell, problem: Problem, folder: CellFolder) -> Starter | None:
     """Starts a plan whose joins the engine or a controller places; None for the plan itself."""
     by = cell.strategy.scheduled_by
     if by == "plan":
@@ -51,7 +62,7 @@ def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
     kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
     engine = bed.engine if kafka is None else kafka.engine
     assert isinstance(engine, ControlledEngine)
-    start = Control(engine, folder.path / "control", bed.note).start
+    start = Control(engine, problem, folder.path / "control", bed.note).start
     return start if kafka is None else partial(kafka.start_by, start)
 
 
@@ -78,13 +89,13 @@ def run_cell(
     )
     folder.begin(facts)
     try:
-        plan = place(cell, problem)
+        plan = place(cell, problem, added_hosts(experiment.disturbances))
         write_plan(plan, folder.path / "plan.json")
         outcome = run_plan(
             replaced(
                 bed,
                 disturbances=experiment.disturbances,
-                starter=starter(bed, cell, folder),
+                starter=starter(bed, cell, problem, folder),
             ),
             plan,
             streams,

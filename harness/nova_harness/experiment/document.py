@@ -283,6 +283,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
                 f"{where}: disturbances[{i}]: what: rate: only {own_controlled} and transport "
                 f"{DIRECT}"
             )
+        if event.what == "add" and not own_flink:
+            raise ExperimentError(f"{where}: disturbances[{i}]: what: add: only {OWN_FLINK}")
         if event.what not in ("kill", "hang"):
             continue
         if not runner(experiment.engine).controlled:

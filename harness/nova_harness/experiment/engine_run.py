@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import NovaError
-from nova_harness.control.disturbances import Disturbing, with_surges
-from nova_harness.engines.base import RunError
+from nova_harness.control.disturbances import Disturbing, added_hosts, with_surges
+from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.stress import stressed
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 5.0
 # Limits and load may take effect up to this share of the measured time after its begin.
 SHARE_OVERDUE = 0.05
+# Until an engine counts a worker that has come, or no longer counts one that has gone.
+WORKER_S = 90.0
 # How often a job is deployed that is not ready in time.
 ATTEMPTS = 3
 
@@ -124,6 +126,36 @@ class Bed:
         begun = Disturbing(self.disturbances, self.deployment, self.note)
         begun.start()
         return begun
+
+    @contextmanager
+    def absent(self) -> Iterator[None]:
+        """Have no worker, inside the block, on hosts that the disturbances add.
+
+        Raises:
+            RunError: where the engine still counts one, or does not get it back.
+        """
+        names = added_hosts(self.disturbances)
+        for name in names:
+            pids = " ".join(map(str, self.deployment.worker_processes(name)))
+            self.deployment.hosts[name].run(f"kill -KILL {pids}", check=False)
+        self._await(lambda name: self._misses(name), names)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.deployment.start_worker(name)
+            self._await(lambda name: not self._misses(name), names)
+
+    def _misses(self, name: str) -> bool:
+        assert isinstance(self.engine, ControlledEngine)
+        return self.engine.misses(name)
+
+    def _await(self, holds: Callable[[str], bool], names: Sequence[str]) -> None:
+        until = time.monotonic() + WORKER_S
+        while open_ones := [name for name in names if not holds(name)]:
+            if time.monotonic() > until:
+                raise RunError(f"{open_ones[0]}: its worker has not come or gone in {WORKER_S} s")
+            time.sleep(0.2)
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """A recorder of the hosts' CPU use, with the part of the inventory's load."""
@@ -247,17 +279,18 @@ def run_plan(
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
         flow = bed.disturbed(plan, streams, timing)
-        job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
-        try:
-            run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
-            break
-        except _OverdueError as error:
-            if attempt == ATTEMPTS - 1:
-                raise
-            timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
-            tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
-        finally:
-            _end(bed, job)
+        with bed.absent():
+            job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
+            try:
+                run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
+                break
+            except _OverdueError as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
+                tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
+            finally:
+                _end(bed, job)
     tell("collecting")
     arrived = job.results(scratch)
     if (loss := arrived.loss(finished=run.finished)) is not None:
