@@ -22,7 +22,7 @@ from nova_core.placement.live import (
     LivePlacement,
     Rebalance,
 )
-from nova_engines.dataflow import from_plan
+from nova_engines.dataflow import JOIN, SINK, Dataflow, Operator, from_plan
 from nova_harness.control import sensing
 from nova_harness.control.deciding import (
     Decider,
@@ -33,7 +33,7 @@ from nova_harness.control.deciding import (
     rehearse,
 )
 from nova_harness.control.sensing import HostView, HostWatch, Processes
-from nova_harness.engines.flink_watch import BUSY, RECEIVED, JoinsWatch
+from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, JoinsWatch
 from nova_testbed.probing import ClockOffset
 
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
@@ -172,6 +172,20 @@ def test_joins_that_fall_behind_move_and_their_host_is_not_tried_at_once(
     assert watched.after(10, seen()) == ["near can do 70 % more"]
 
 
+def test_a_slow_join_counts_even_if_its_host_was_counted_as_little_better(
+    placed: tuple[Problem, Plan],
+) -> None:
+    watched = Watched(placed)
+    # It can do 600 tuples/s when nothing else runs there, and the join receives 400.
+    loaded = Seen(up=True, share=0.7)
+    assert watched.after(5, seen(near=loaded)) == ["near can do 30 % less"]
+    assert watched.after(10, seen(near=loaded)) == []
+    assert watched.at == ["near"]
+    slow = Seen(up=True, share=0.7, saturated=400.0)
+    assert watched.after(5, seen(near=slow)) == ["near can do 10 % less"]
+    assert watched.at == ["mid"]
+
+
 def test_sources_that_emit_more_have_their_joins_placed_anew(
     placed: tuple[Problem, Plan],
 ) -> None:
@@ -300,6 +314,11 @@ def test_lines_that_are_known_are_not_read_again_and_mean_the_same(data: st.Data
     assert again.cores_since(before, [2]) == pytest.approx(max(0.0, used / 2))
 
 
+def vertex(number: str, name: str, busy: object, blocked: float, received: int) -> dict[str, Any]:
+    metrics = {BUSY: busy, HELD_BACK: blocked, RECEIVED: received}
+    return {"id": number, "name": name, "metrics": metrics}
+
+
 def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
     _, plan = placed
     flow = from_plan(plan, plan.problem)
@@ -307,17 +326,55 @@ def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
     watch = JoinsWatch(flow)
 
     def job(busy: float, received: int) -> dict[str, list[dict[str, object]]]:
-        rows = [
-            {"id": "1", "name": join, "metrics": {BUSY: busy, RECEIVED: received}},
-            {"id": "2", "name": "Source: x", "metrics": {BUSY: "NaN", RECEIVED: 0}},
-        ]
-        return {"vertices": rows}
+        return {
+            "vertices": [
+                vertex("1", join, busy, 0, received),
+                vertex("2", "Source: x", "NaN", 0, 0),
+            ]
+        }
 
     assert watch.look(job(0, 0), 0.0) == {}
     assert watch.look(job(2000, 600), 2.0) == {}
     assert watch.look(job(5000, 1500), 5.0) == {"near": 300.0}
     assert watch.look(job(5000, 1500), 7.0) == {"near": 300.0}
     assert watch.look(job(7000, 2500), 10.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("near_blocked", "far_blocked", "sink_busy", "slow"),
+    [
+        (4600, 0, 0, {"near": 300.0}),
+        # It has time left.
+        (4000, 0, 0, {}),
+        # The sink holds all of them back.
+        (4600, 4600, 0, {}),
+        (4600, 0, 5000, {}),
+    ],
+)
+def test_joins_that_are_held_back_all_the_time(
+    near_blocked: float, far_blocked: float, sink_busy: float, slow: dict[str, float]
+) -> None:
+    flow = Dataflow(
+        (
+            Operator("join a", "near", JOIN),
+            Operator("join b", "far", JOIN),
+            Operator("sink", "hub", SINK, ("join a", "join b")),
+        )
+    )
+    watch = JoinsWatch(flow)
+
+    def job(part: float) -> dict[str, Any]:
+        received = round(1500 * part)
+        return {
+            "vertices": [
+                vertex("1", "join a", 400 * part, near_blocked * part, received),
+                vertex("2", "join b", 400 * part, far_blocked * part, received),
+                vertex("3", "sink", sink_busy * part, 0, received),
+            ]
+        }
+
+    assert watch.look(job(0), 0.0) == {}
+    assert watch.look(job(1), 5.0) == slow
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,9 @@ class Decider:
             share = min(share, max(self.tuning.least, seen_slow))
         elif slow:
             share = min(share, known.slow)
-        if abs(share - known.share) < self.tuning.step:
+        # A join that is too slow shows that less is left than was counted, if only by little.
+        sure = seen.saturated is not None and share < known.share
+        if not sure and abs(share - known.share) < self.tuning.step:
             known.since = None
             return []
         if known.since is None:

@@ -234,7 +234,7 @@ class JobSeen:
         state: as in `nova_engines.handover`.
         workers: nodes whose workers the coordinator has; None where unknown.
         silence_s: where ``workers`` is None, a host that is silent for so long counts as lost.
-        saturated: nodes whose joins are busy all the time, and the tuples/s that these received.
+        saturated: nodes whose joins are too slow, and the tuples/s that these received.
     """
 
     state: str

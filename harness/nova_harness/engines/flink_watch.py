@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nova_engines.dataflow import JOIN
+from nova_engines.dataflow import JOIN, SINK
 from nova_flink.controlled_jobs import state_of
 from nova_flink.names import node_of_task_manager
 from nova_flink.verification import operators_in
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from nova_engines.dataflow import Dataflow
     from nova_flink.rest import Rest
 
-BUSY, RECEIVED = "accumulated-busy-time", "read-records"
+BUSY, HELD_BACK, RECEIVED = (
+    "accumulated-busy-time",
+    "accumulated-backpressured-time",
+    "read-records",
+)
 # A join that is busy for such a share of the time, for so long, is overloaded.
 SATURATED = 0.97
 LEAST_S = 5.0
@@ -43,19 +47,25 @@ class FlinkWatch:
 
 
 class JoinsWatch:
-    """Finds joins of one job that are busy all the time, and the rate that their hosts reach.
+    """Finds joins of one job that are too slow, and the rate that their hosts reach.
+
+    A join is too slow if it is busy all the time. It is also too slow if it is held back all the
+    time: its host has too little CPU, or its link is too slow, to send its results. But if joins
+    of all hosts are held back, or a sink is busy all the time, then the sink's host is too slow.
 
     Args:
         dataflow: what runs where.
     """
 
     def __init__(self, dataflow: Dataflow) -> None:
-        self._nodes = {one.name: one.node for one in dataflow.operators if one.kind == JOIN}
-        self._before: dict[str, tuple[float, float, int]] = {}
+        parts = [one for one in dataflow.operators if one.kind in (JOIN, SINK)]
+        self._nodes = {one.name: one.node for one in parts}
+        self._sinks = {one.name for one in parts if one.kind == SINK}
+        self._before: dict[str, tuple[float, float, float, int]] = {}
         self._slow: dict[str, float] = {}
 
     def look(self, job: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-        """Hosts whose joins are busy all the time, and the tuples/s that these received.
+        """Hosts whose joins are too slow, and the tuples/s that these received.
 
         Args:
             job: as in Flink's REST interface.
@@ -63,8 +73,9 @@ class JoinsWatch:
         """
         at = time.monotonic() if now is None else now
         received: dict[str, float] = {}
-        slow: set[str] = set()
-        whole = True
+        busy_hosts: set[str] = set()
+        held_hosts: set[str] = set()
+        whole, sink_busy = True, False
         for vertex in job["vertices"]:
             held = operators_in(str(vertex["name"]), self._nodes)
             metrics = vertex["metrics"]
@@ -72,14 +83,25 @@ class JoinsWatch:
                 continue
             name, node = str(vertex["id"]), self._nodes[held[0]]
             busy, records = float(metrics[BUSY]), int(metrics[RECEIVED])
-            then, busy_then, records_then = self._before.setdefault(name, (at, busy, records))
+            blocked = float(metrics[HELD_BACK])
+            before = self._before.setdefault(name, (at, busy, blocked, records))
+            then, busy_then, blocked_then, records_then = before
             if at - then < LEAST_S:
                 whole = False
                 continue
-            self._before[name] = at, busy, records
+            self._before[name] = at, busy, blocked, records
+            working, most = busy - busy_then, SATURATED * 1000 * (at - then)
+            if held[0] in self._sinks:
+                sink_busy |= working > most
+                continue
             received[node] = received.get(node, 0.0) + (records - records_then) / (at - then)
-            if busy - busy_then > SATURATED * 1000 * (at - then):
-                slow.add(node)
+            if working > most:
+                busy_hosts.add(node)
+            if working + blocked - blocked_then > most:
+                held_hosts.add(node)
         if whole:
+            if sink_busy or held_hosts == received.keys():
+                held_hosts = set()
+            slow = busy_hosts | held_hosts
             self._slow = {node: rate for node, rate in received.items() if node in slow}
         return self._slow
