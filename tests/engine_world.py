@@ -17,7 +17,7 @@ import pytest
 from nova_core.errors import NovaError
 from nova_engines import handover, source_orders
 from nova_engines.handover import FAILED, FINISHED, RUNNING, Ledger
-from nova_engines.source_orders import ControlledJob, Files
+from nova_engines.source_orders import ControlledJob, LocalFiles
 
 WINDOW_MS = 100
 TICK_MS = 50
@@ -148,7 +148,7 @@ class World:
         self.step()
         return self.files.get(path)
 
-    ask = Files.ask
+    ask = LocalFiles.ask
 
     # An engine's jobs.
 

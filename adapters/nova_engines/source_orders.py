@@ -29,14 +29,6 @@ class OrderError(NovaError):
 class Files(Protocol):
     """Small files on the nodes' hosts."""
 
-    def write(self, node: str, path: str, text: str) -> None:
-        """Write a file, completely or not at all; directories are created.
-
-        Raises:
-            NovaError: naming the host.
-        """
-        ...
-
     def read(self, node: str, path: str) -> str | None:
         """What a file holds; None where it does not exist.
 
@@ -48,12 +40,14 @@ class Files(Protocol):
     def ask(
         self, node: str, path: str, text: str, number: int, timeout_s: float
     ) -> list[str] | None:
-        """Write a file, and wait for an answer to it, in ``PATH.answer``.
+        """Write a file, completely or not at all, and wait for an answer to it in ``PATH.answer``.
+
+        Directories are created.
 
         Args:
             node: the host.
-            path: as of `write`.
-            text: the same.
+            path: of the file.
+            text: its content.
             number: the first word of the answer.
             timeout_s: how long to wait.
 
@@ -63,22 +57,14 @@ class Files(Protocol):
         Raises:
             NovaError: naming the host.
         """
-        self.write(node, path, text)
-        until = time.monotonic() + timeout_s
-        while True:
-            words = (self.read(node, f"{path}.answer") or "").split()
-            if words[:1] == [str(number)]:
-                return words
-            if time.monotonic() > until:
-                return None
-            time.sleep(POLL_S)
+        ...
 
 
-class LocalFiles(Files):
+class LocalFiles:
     """Files of this machine, which all nodes share."""
 
     def write(self, node: str, path: str, text: str) -> None:
-        """See `Files.write`."""
+        """Write a file, completely or not at all; directories are created."""
         file = Path(path)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +82,20 @@ class LocalFiles(Files):
             return None
         except OSError as error:
             raise OrderError(f"{node}: {path}: {error.strerror}") from error
+
+    def ask(
+        self, node: str, path: str, text: str, number: int, timeout_s: float
+    ) -> list[str] | None:
+        """See `Files.ask`."""
+        self.write(node, path, text)
+        until = time.monotonic() + timeout_s
+        while True:
+            words = (self.read(node, f"{path}.answer") or "").split()
+            if words[:1] == [str(number)]:
+                return words
+            if time.monotonic() > until:
+                return None
+            time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import shlex
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from nova_engines.source_orders import POLL_S, Files
+from nova_engines.source_orders import POLL_S
 
 if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 
 
-class HostFiles(Files):
+class HostFiles:
     """See `nova_engines.source_orders.Files`.
 
     Args:
@@ -25,14 +25,6 @@ class HostFiles(Files):
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
-
-    def write(self, node: str, path: str, text: str) -> None:
-        """Write a file on a host atomically.
-
-        Raises:
-            HostError: naming the host.
-        """
-        self.hosts[node].run(_write(path), stdin=text.encode(), timeout=TIMEOUT_S)
 
     def read(self, node: str, path: str) -> str | None:
         """Content of a file; None where it does not exist.
@@ -50,19 +42,14 @@ class HostFiles(Files):
         self, node: str, path: str, text: str, number: int, timeout_s: float
     ) -> list[str] | None:
         """See `Files.ask`; one command does all, because each one costs a busy host much."""
-        file = shlex.quote(f"{path}.answer")
+        file, part, answer = (shlex.quote(path + suffix) for suffix in ("", ".part", ".answer"))
+        parent = shlex.quote(str(PurePosixPath(path).parent))
         command = (
-            f"{_write(path)} && n=0 && while [ $n -lt {math.ceil(timeout_s / POLL_S)} ]; do "
-            f"a=; [ -e {file} ] && read -r a <{file}; "
+            f"mkdir -p {parent} && cat >{part} && mv {part} {file} && n=0 && "
+            f"while [ $n -lt {math.ceil(timeout_s / POLL_S)} ]; do "
+            f"a=; [ -e {answer} ] && read -r a <{answer}; "
             f'case "$a" in "{number} "*) echo "$a"; exit 0;; esac; '
             f"sleep {POLL_S}; n=$((n+1)); done"
         )
-        answer = self.hosts[node].run(command, stdin=text.encode(), timeout=timeout_s + TIMEOUT_S)
-        return answer.stdout.split() or None
-
-
-def _write(path: str) -> str:
-    """A command that writes its input to a file."""
-    file, part = shlex.quote(path), shlex.quote(f"{path}.part")
-    parent = shlex.quote(str(PurePosixPath(path).parent))
-    return f"mkdir -p {parent} && cat >{part} && mv {part} {file}"
+        told = self.hosts[node].run(command, stdin=text.encode(), timeout=timeout_s + TIMEOUT_S)
+        return told.stdout.split() or None

@@ -37,21 +37,21 @@ def place(cell: Cell, problem: Problem, absent: Sequence[str] = ()) -> Plan:
     Args:
         cell: with a strategy.
         problem: to place.
-        absent: hosts that no plan knows of.
+        absent: hosts that it may not use yet.
 
     Raises:
         NovaError: for a strategy that cannot place this problem.
     """
     from nova_core.strategies.base import create
 
-    if absent:
-        nodes = problem.nodes
-        worker = nodes.worker & ~np.isin(nodes.ids, absent)
-        problem = replaced(problem, nodes=replaced(nodes, worker=worker))
-    return create(cell.strategy.name, **cell.strategy.parameters).solve(problem)
+    nodes = problem.nodes
+    worker = nodes.worker & ~np.isin(nodes.ids, absent)
+    known = replaced(problem, nodes=replaced(nodes, worker=worker)) if absent else problem
+    plan = create(cell.strategy.name, **cell.strategy.parameters).solve(known)
+    return replaced(plan, problem=problem)
 
 
-def starter(bed: Bed, cell: Cell, problem: Problem, folder: CellFolder) -> Starter | None:
+def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
     """Starts a plan whose joins the engine or a controller places; None for the plan itself."""
     by = cell.strategy.scheduled_by
     if by == "plan":
@@ -62,7 +62,7 @@ def starter(bed: Bed, cell: Cell, problem: Problem, folder: CellFolder) -> Start
     kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
     engine = bed.engine if kafka is None else kafka.engine
     assert isinstance(engine, ControlledEngine)
-    start = Control(engine, problem, folder.path / "control", bed.note).start
+    start = Control(engine, folder.path / "control", bed.note).start
     return start if kafka is None else partial(kafka.start_by, start)
 
 
@@ -95,7 +95,7 @@ def run_cell(
             replaced(
                 bed,
                 disturbances=experiment.disturbances,
-                starter=starter(bed, cell, problem, folder),
+                starter=starter(bed, cell, folder),
             ),
             plan,
             streams,

@@ -24,7 +24,7 @@ from nova_workloads.joined_streams import instances_of
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Ints, Problem
+    from nova_core.model.problem import Ints
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.engines.base import ControlledEngine, Job
@@ -38,13 +38,11 @@ class Control:
 
     Attributes:
         engine: that runs them.
-        problem: also with the hosts that are added while the job runs.
         directory: of the controller's log and plans; replaced with each job.
         note: callback with the kind and text of each line of the log.
     """
 
     engine: ControlledEngine
-    problem: Problem
     directory: Path
     note: Callable[[str, str], None]
 
@@ -53,12 +51,12 @@ class Control:
         # State of a job that was late or overdue.
         shutil.rmtree(self.directory, ignore_errors=True)
         # Before the job's start is set, as it may take long.
-        rehearse(self.problem, plan)
+        rehearse(plan.problem, plan)
         controller = Controller(
             self.engine, self.directory, Tuning(), lambda entry: self.note(entry.kind, entry.text)
         )
         try:
-            controller.begin(self.problem, plan, workload(self.engine.lead.start_ms()))
+            controller.begin(plan.problem, plan, workload(self.engine.lead.start_ms()))
         except BaseException:
             controller.close()
             raise
