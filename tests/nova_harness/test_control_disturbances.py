@@ -149,6 +149,28 @@ def test_what_cannot_be_undone_is_noted() -> None:
     ]
 
 
+def test_what_is_due_does_not_wait_for_a_host_that_is_added() -> None:
+    told, hosts = threading.Event(), {"near": SimpleNamespace(start=lambda *_, **__: None)}
+
+    def start(name: str) -> None:
+        assert told.wait(20)
+        raise NovaError(f"{name}: does not answer")
+
+    deployment: Any = SimpleNamespace(hosts=hosts, start_worker=start)
+    noted: list[tuple[str, str]] = []
+    events = [Disturbance(0, "add", "near"), Disturbance(0.01, "rate", "near", times=2)]
+    with closing(Disturbing(events, deployment, lambda *one: noted.append(one))) as disturbing:
+        disturbing.start()
+        until(lambda: len(noted) == 2)
+        told.set()
+        until(lambda: len(noted) == 3)
+    assert noted == [
+        ("disturbed", "near is added"),
+        ("disturbed", "sources on near emit 2 times as much"),
+        ("failed", "not added: near: does not answer"),
+    ]
+
+
 # --- on hosts ------------------------------------------------------------------------------------
 
 

@@ -186,7 +186,10 @@ def test_a_cell_through_kafka(base: Path, tmp_path: Path) -> None:
         assert one.verification.ok
         assert one.check.ok, one.check
         assert one.check.finished
-        assert one.check.expected == one.check.delivered == 20 * 100
+        # A busy machine repeats a cell with a longer warm-up.
+        seconds = one.facts.warm_up_s + 16
+        assert seconds >= 20
+        assert one.check.expected == one.check.delivered == round(seconds * 100)
         assert one.summary.kafka is not None
     assert {"disturbed", "recovered"} <= {event.kind for event in moved.facts.events}
     told = folder.summary.kafka

@@ -291,7 +291,8 @@ class Disturbing:
             job = host.start(LOAD, name=JOB)
             return job.end
         if event.what == "add":
-            self.deployment.start_worker(event.host)
+            # That takes seconds where CPUs are busy; what is due meanwhile does not wait for it.
+            threading.Thread(target=self._add, args=(event.host,), daemon=True).start()
             return lambda: None
         if event.what in ("kill", "hang"):
             pids = self._worker(event.host)
@@ -301,6 +302,12 @@ class Disturbing:
             host.run(f"kill -STOP {pids}", check=False)
             return lambda: host.run(f"kill -CONT {pids}", check=False)
         return self._rack(event)
+
+    def _add(self, name: str) -> None:
+        try:
+            self.deployment.start_worker(name)
+        except NovaError as error:
+            self._note("failed", f"not added: {error}")
 
     def _worker(self, name: str) -> str:
         """Processes of the engine's worker on a host."""
