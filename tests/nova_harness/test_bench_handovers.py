@@ -12,7 +12,7 @@ import pytest
 
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
-from nova_harness.bench.handovers import Case, _plans, _Run
+from nova_harness.bench.handovers import Case, _plans, figures, measure
 from nova_harness.control.controller import Entry
 from nova_testbed.inventory import read_inventory
 
@@ -56,13 +56,12 @@ def test_figures_are_of_their_periods() -> None:
     def new_late(t: float) -> float:
         return 500 - 1000 * (t - 100) if t < 100.43 else 70 if t < 102 else 60
 
-    run = object.__new__(_Run)
-    run.case = CASE
-    figures = {"boundary_ms": 100_000, "seconds": 6.5, "told_s": 0.25}
-    run.entries = [Entry(100.5, "handed-over", "", figures)]
+    log = {"boundary_ms": 100_000, "seconds": 6.5, "told_s": 0.25}
+    entries = [Entry(100.5, "handed-over", "", log)]
     compared = SimpleNamespace(delivered=7, lost=1, duplicated=2, wrong=3)
     valid = [results(80, 100, old_late), results(100, 125, new_late)]
-    one = run._figures(SimpleNamespace(valid=valid, compared=compared), 125_000)  # type: ignore[arg-type]
+    observed: Any = SimpleNamespace(valid=valid, compared=compared)
+    one = figures(CASE, entries, observed, 125_000)
     assert (one.results, one.lost, one.doubled, one.wrong) == (7, 1, 2, 3)
     assert one.decided_s == pytest.approx([6])
     assert one.told_s == [0.25]
@@ -73,3 +72,12 @@ def test_figures_are_of_their_periods() -> None:
     assert one.steady_p99_ms == pytest.approx(60)
     assert one.deploying_p9999_ms == pytest.approx(90)
     assert one.steady_p9999_ms == pytest.approx(50)
+    # The new job has delivered nothing.
+    observed.valid[1] = observed.valid[1][:0]
+    with pytest.raises(NovaError, match="no results for seconds: the hosts need a lower --rate"):
+        figures(CASE, entries, observed, 125_000)
+
+
+def test_an_engine_whose_jobs_are_not_controlled() -> None:
+    with pytest.raises(NovaError, match="jobs of spark cannot be handed over"):
+        measure([CASE], "virtual-5", "spark", print)

@@ -267,7 +267,7 @@ def test_hosts_feel_what_a_script_says(hosts: Hosts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["nova", "top-c", "source", "sink", "tree", "cl-sf"])
-def test_no_plan_knows_of_a_host_that_is_added_later(strategy: str, tmp_path: Path) -> None:
+def test_no_plan_uses_a_host_that_is_added_later(strategy: str, tmp_path: Path) -> None:
     inventory = read_inventory("virtual-5")
     capacity = dict.fromkeys((host.name for host in inventory.hosts), 1e6) | {"far": 1e9}
     document = problem_document(inventory, capacity, DebsWorkload(regions=1), Traffic(100, 100))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_harness.control.controller import Controller, Entry
     from nova_harness.control.outcome import Outcome
+    from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
 # Without CPU limits, before anything is measured: Java compiles code that has run often.
@@ -112,23 +113,22 @@ def measure(
     Raises:
         NovaError: naming what failed; for an inventory with too few hosts.
     """
-    from nova_harness.engines.base import DIRECT, ControlledEngine
+    from nova_harness.engines.base import DIRECT, runner
     from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
     from nova_harness.experiment.document import Experiment
     from nova_testbed.inventory import read_inventory
 
+    if not runner(engine).controlled:
+        raise NovaError(f"bench: jobs of {engine} cannot be handed over")
     known = read_inventory(place)
     experiment = Experiment(name="handovers", strategies=["nova"], engine=engine, transport=DIRECT)
     with tempfile.TemporaryDirectory(prefix="nova-handovers-") as scratch:
         plans = [_plans(case, known, Path(scratch)) for case in cases]
         chosen = prepare_engine(experiment, tell)
-        if not chosen.controlled:
-            raise NovaError(f"bench: jobs of {engine} cannot be handed over")
         with (
             hosts_up(known, tell) as inventory,
             engine_bed(experiment, inventory, chosen, tell, keep=False) as bed,
         ):
-            assert isinstance(bed.engine, ControlledEngine)
             measurements = []
             for number, (case, both) in enumerate(zip(cases, plans, strict=True)):
                 tell(f"{case.rate:g} tuples/s per source: warming up")
@@ -175,7 +175,7 @@ class _Run:
         self,
         case: Case,
         plans: tuple[Plan, Plan],
-        bed: Any,
+        bed: Bed,
         state: Path,
         tell: Callable[[str], None],
     ) -> None:
@@ -189,19 +189,21 @@ class _Run:
         from nova_harness.control.controller import LEDGER, Controller
         from nova_harness.control.deciding import Tuning
         from nova_harness.control.outcome import outcome
+        from nova_harness.engines.base import ControlledEngine
         from nova_workloads.debs import DebsWorkload
 
         case, problem = self.case, self.plans[0].problem
         workload = DebsWorkload(regions=case.regions)
         traffic = workload.traffic(case.window_ms, case.rate)
         flow = workload.streams(problem, traffic, case.seed).flow(0, None)
+        assert isinstance(self.bed.engine, ControlledEngine)
         controller = Controller(self.bed.engine, self.state, Tuning(), self.entries.append)
         with closing(controller):
             controller.begin(problem, self.plans[0], flow)
             end_ms = self._hand_over(controller)
             ledger = Ledger.read(self.state / LEDGER)
             observed = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
-        return self._figures(observed, end_ms)
+        return figures(case, self.entries, observed, end_ms)
 
     def _hand_over(self, controller: Controller) -> int:
         """Hand over to and fro; returns when the last job ended, ms since the epoch."""
@@ -224,38 +226,50 @@ class _Run:
             time.sleep(STEADY_S + case.calm_s)
             return controller.end()
 
-    def _figures(self, observed: Outcome, end_ms: int) -> Measurement:
-        from nova_harness.control.outcome import longest_gap_ms
 
-        done = [one for one in self.entries if one.kind == "handed-over"]
-        boundary = np.array([one.figures["boundary_ms"] for one in done]) * 1000
-        begun = np.array([round(1e6 * (one.at - one.figures["seconds"])) for one in done])
-        arrive = np.sort(np.concatenate([part["arrive_us"] for part in observed.valid]))
-        later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in observed.valid]
-        emit = np.concatenate(later)
-        late = np.concatenate([part["arrive_us"] for part in observed.valid]) - emit
-        latencies = _Latencies(emit, late)
-        calm = round(1e6 * self.case.calm_s)
-        steady = boundary + round(1e6 * STEADY_S)
-        firsts = [int(part["arrive_us"].min()) for part in observed.valid[1:]]
-        between = np.concatenate([begun - calm // 2, [end_ms * 1000 - calm // 2]]).tolist()
-        compared = observed.compared
-        return Measurement(
-            rate=self.case.rate,
-            handovers=len(done),
-            results=compared.delivered,
-            lost=compared.lost,
-            doubled=compared.duplicated,
-            wrong=compared.wrong,
-            decided_s=((boundary - begun) / 1e6).tolist(),
-            told_s=[one.figures["told_s"] for one in done],
-            silence_ms=[longest_gap_ms(arrive, first) for first in firsts],
-            steady_silence_ms=float(np.median([longest_gap_ms(arrive, at) for at in between])),
-            after_p99_ms=latencies.percentile(99, boundary, boundary + round(1e6 * AFTER_S)),
-            steady_p99_ms=latencies.percentile(99, steady, steady + calm),
-            deploying_p9999_ms=latencies.percentile(99.99, begun, boundary),
-            steady_p9999_ms=latencies.percentile(99.99, begun - calm, begun),
-        )
+def figures(case: Case, entries: Sequence[Entry], observed: Outcome, end_ms: int) -> Measurement:
+    """The figures of a finished series.
+
+    Args:
+        case: what was run.
+        entries: the controller's log.
+        observed: the results.
+        end_ms: when the last job ended, ms since the epoch.
+
+    Raises:
+        NovaError: when a job has delivered nothing for seconds.
+    """
+    from nova_harness.control.outcome import longest_gap_ms
+
+    done = [one for one in entries if one.kind == "handed-over"]
+    boundary = np.array([one.figures["boundary_ms"] for one in done]) * 1000
+    begun = np.array([round(1e6 * (one.at - one.figures["seconds"])) for one in done])
+    arrive = np.sort(np.concatenate([part["arrive_us"] for part in observed.valid]))
+    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in observed.valid]
+    emit = np.concatenate(later)
+    late = np.concatenate([part["arrive_us"] for part in observed.valid]) - emit
+    latencies = _Latencies(emit, late)
+    calm = round(1e6 * case.calm_s)
+    steady = boundary + round(1e6 * STEADY_S)
+    firsts = [int(part["arrive_us"].min()) for part in observed.valid[1:] if len(part)]
+    between = np.concatenate([begun - calm // 2, [end_ms * 1000 - calm // 2]]).tolist()
+    compared = observed.compared
+    return Measurement(
+        rate=case.rate,
+        handovers=len(done),
+        results=compared.delivered,
+        lost=compared.lost,
+        doubled=compared.duplicated,
+        wrong=compared.wrong,
+        decided_s=((boundary - begun) / 1e6).tolist(),
+        told_s=[one.figures["told_s"] for one in done],
+        silence_ms=[longest_gap_ms(arrive, first) for first in firsts],
+        steady_silence_ms=float(np.median([longest_gap_ms(arrive, at) for at in between])),
+        after_p99_ms=latencies.percentile(99, boundary, boundary + round(1e6 * AFTER_S)),
+        steady_p99_ms=latencies.percentile(99, steady, steady + calm),
+        deploying_p9999_ms=latencies.percentile(99.99, begun, boundary),
+        steady_p9999_ms=latencies.percentile(99.99, begun - calm, begun),
+    )
 
 
 @dataclass(frozen=True)
@@ -272,6 +286,8 @@ class _Latencies:
         inside = np.zeros(len(self.emit), bool)
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             inside |= (self.emit >= begin) & (self.emit < end)
+        if not inside.any():
+            raise NovaError("bench: no results for seconds: the hosts need a lower --rate")
         return float(np.percentile(self.late[inside], percent, method="inverted_cdf")) / 1000
 
 

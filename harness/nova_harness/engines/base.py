@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 GROUP = "nova.runners"
+# Starts a plan, for what flows by its start time, under a name; see `Engine.start`.
+Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
 DIRECT, KAFKA = "direct", "kafka"
 # Time for all operators to run, before a run is given up, s.
 RUNNING_SECONDS = 90.0

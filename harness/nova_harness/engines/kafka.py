@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_engines.results import ResultRecords
     from nova_engines.workload import Workload
-    from nova_harness.engines.base import Engine
+    from nova_harness.engines.base import Engine, Starter
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
-
-    Start = Callable[[Plan, Callable[[int], Workload], str], Job]
 
 BROKER, PRODUCER = "nova_kafka_broker", "nova_kafka_producer"
 COMPLAINT = "nova_kafka.produce: "
@@ -226,7 +224,7 @@ class KafkaEngine:
         return self.start_by(self.engine.start, plan, workload, name)
 
     def start_by(
-        self, start: Start, plan: Plan, workload: Callable[[int], Workload], name: str
+        self, start: Starter, plan: Plan, workload: Callable[[int], Workload], name: str
     ) -> Job:
         """Create the job's topics, start the job and then the producers.
 

@@ -17,7 +17,7 @@ from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.kafka import KafkaEngine
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
-from nova_harness.experiment.engine_run import Bed, Outcome, Starter, Timing, run_plan
+from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
 from nova_harness.experiment.measured import kafka_figures, summary
 from nova_harness.experiment.usage import mean_cores, usage_table
 from nova_harness.results.run_folder import CellFolder
@@ -26,6 +26,7 @@ from nova_harness.results.schema import CellFacts, HostUse, Verification
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_harness.engines.base import Starter
     from nova_harness.experiment.document import Experiment
     from nova_testbed.inventory import Inventory
     from nova_workloads.base import Streams

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nova_engines.verification import Verification
     from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
-    from nova_harness.engines.base import Engine, Job
+    from nova_harness.engines.base import Engine, Job, Starter
     from nova_harness.engines.deployment import EngineDeployment
     from nova_harness.experiment.limits import Limits
     from nova_harness.experiment.usage import UsageRecorder
@@ -44,7 +44,6 @@ WORKER_S = 90.0
 ATTEMPTS = 3
 
 Tell = Callable[[str], None]
-Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
 
 
 @dataclass(frozen=True)
