@@ -153,7 +153,7 @@ class Decider:
         nodes = problem.nodes
         self._capacity = dict(zip(nodes.ids.tolist(), nodes.capacity.tolist(), strict=True))
         self._worker = dict(zip(nodes.ids.tolist(), nodes.worker.tolist(), strict=True))
-        self._rows = {name: node_row(problem, name) for name in self._capacity}
+        self._problem = problem
         ends = {*problem.sources.node.tolist(), *problem.joins.sink.tolist()}
         self.fixed = frozenset(str(nodes.ids[row]) for row in ends)
         left = plan.problem.nodes
@@ -256,7 +256,7 @@ class Decider:
         if now < known.back_at:
             return []
         known.used, known.share = True, 1.0
-        events: list[Any] = [AddWorker(node=self._rows[name]), self._rebalance()]
+        events: list[Any] = [AddWorker(node=node_row(self._problem, name)), self._rebalance()]
         return [self._apply(f"{name} is back", Batch(events=events), now, known)]
 
     def _rebalance(self) -> Rebalance:
