@@ -38,7 +38,11 @@ def shuffled(graph: Graph, seed: int) -> Graph:
         kind=graph.kind[order],
         table=graph.table[order],
         operator=graph.operator[order],
-        ends=(place[graph.ends[0]], place[graph.ends[1]]),
+        demand=replace(
+            graph.demand,
+            ends=(place[graph.ends[0]], place[graph.ends[1]]),
+            asked=graph.demand.asked[:, order],
+        ),
         stage=graph.stage[order],
         host=slot[graph.host[order]],
         nodes=graph.nodes[hosts],

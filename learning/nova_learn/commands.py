@@ -41,7 +41,7 @@ _SETTINGS = (
     click.option(
         "--decay",
         type=NumberRange(min=0),
-        default=1.0,
+        default=0.4,
         show_default=True,
         help="Weight decay (AdamW); the second stage takes a twentieth of it.",
     ),

@@ -49,8 +49,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
 FEATURES: Mapping[str, tuple[str, ...]] = {kind: (*COMMON, *OWN[kind]) for kind in KINDS}
 """Names of the features of each type of operator, in order."""
 
-HOST = ("cpu", "memory", "latency", "bandwidth")
-"""Features of a host: CPU (% of a core), RAM (MB), outgoing latency (ms) and bandwidth (Mbit/s)."""
+HOST = ("cpu", "memory", "latency", "bandwidth", "work", "sent", "held")
+"""Features of a host: CPU (% of a core), RAM (MB), outgoing latency (ms) and bandwidth (Mbit/s).
+
+Costream leaves it to the network to find out what the operators on a host ask of it together. Here
+that is three features more: tuples/s received and emitted per core, data sent to other hosts in
+% of the bandwidth, and data held in windows in % of the RAM.
+"""
 
 # Defaults for values that a problem lacks: of hosts and links, the columns of a stream, and the
 # window of a pair's join, which is that of bundles.

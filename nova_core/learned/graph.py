@@ -70,6 +70,29 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Demand:
+    """What operators and the flows between them ask of hosts, wherever they run.
+
+    Attributes:
+        ends: producers and consumers ((e,), (e,)) of flows.
+        sent: (e,) Mbit/s of each flow.
+        asked: (2, o) tuples/s received and emitted, and MB held in windows.
+    """
+
+    ends: tuple[Ints, Ints]
+    sent: Floats
+    asked: Floats
+
+    def some(self, inside: Bools) -> Demand:
+        """Of some ((o,)) of the operators, and the flows between them."""
+        producer, consumer = self.ends
+        place = np.cumsum(inside) - 1
+        selected = inside[producer] & inside[consumer]
+        ends = place[producer[selected]], place[consumer[selected]]
+        return Demand(ends, self.sent[selected], self.asked[:, inside])
+
+
+@dataclass(frozen=True, eq=False)
 class Hosts:
     """Nodes that operators may run on, with features of them and of their links.
 
@@ -112,20 +135,24 @@ class Hosts:
                     mbit[one, other] = measured.mbit[both]
         return cls(nodes, own, latency, mbit)
 
-    def leaving(self, start: Ints, stop: Ints) -> Floats:
-        """(3, ...) of flows between hosts: 1 for each, ms and Mbit/s; 0 for those that stay.
+    def leaving(self, start: Ints, stop: Ints, sent: Floats) -> Floats:
+        """(4, ...) of flows between hosts: 1 for each, ms and Mbit/s of the link, Mbit/s sent.
+
+        Those that stay on a host are 0.
 
         Args:
             start: (...) row of `nodes` that each flow leaves.
             stop: (...) row that it arrives at.
+            sent: (e,) or (...) Mbit/s of each flow.
         """
         mbit = np.nan_to_num(self.mbit[start, stop], nan=MBIT)
-        each: Floats = np.stack([np.ones(start.shape), self.latency[start, stop], mbit])
+        own = np.broadcast_to(sent, start.shape)
+        each: Floats = np.stack([np.ones(start.shape), self.latency[start, stop], mbit, own])
         each *= start != stop
         return each
 
     def occupied(
-        self, place: Ints, ends: tuple[Ints, Ints], others: Floats | None = None
+        self, place: Ints, demand: Demand, others: Floats | None = None
     ) -> tuple[Ints, Floats]:
         """Hosts in use under many placements.
 
@@ -134,11 +161,12 @@ class Hosts:
 
         Args:
             place: (b, o) row of `nodes` that each operator runs on.
-            ends: producers and consumers ((e,), (e,)) of the flows.
-            others: (3, m) sums of `leaving` over other queries' flows, by the row they leave.
+            demand: of the operators and flows.
+            others: (6, m) what other queries ask of each row: sums of `leaving` over the flows that
+                leave it, and of `Demand.asked` over the operators on it.
 
         Returns:
-            (b, o) number of each operator's host among those in use, from 0, and (b, k, 4) features
+            (b, o) number of each operator's host among those in use, from 0, and (b, k, f) features
             of hosts, zeros beyond those in use.
         """
         many, count = place.shape
@@ -150,23 +178,38 @@ class Hosts:
         wide = int(slot.max(initial=0)) + 1
         features = np.zeros((many, wide, len(HOST)))
         features[rows, slot, :2] = self.own[place]
-        start, stop = place[:, ends[0]], place[:, ends[1]]
-        key = (rows * wide + slot[:, ends[0]]).ravel()
-        flows, latency, mbit = (
-            np.bincount(key, one.ravel(), many * wide).reshape(many, wide)
-            for one in self.leaving(start, stop)
+        key = rows * wide + slot
+
+        def total(at: Ints, each: Floats) -> Floats:
+            """(b, k) sums over what is asked of each host."""
+            sums: Floats = np.bincount(at.ravel(), each.ravel(), many * wide).astype(np.float64)
+            return sums.reshape(many, wide)
+
+        start, stop = (place[:, end] for end in demand.ends)
+        leaving = self.leaving(start, stop, demand.sent)
+        asked = np.array(
+            [
+                *(total(key[:, demand.ends[0]], one) for one in leaving),
+                *(total(key, np.broadcast_to(one, place.shape)) for one in demand.asked),
+            ]
         )
-        used = np.zeros((many, wide), bool)
-        used[rows, slot] = True
+        row = np.zeros((many, wide), np.int64)
+        row[rows, slot] = place
         if others is not None:
-            row = np.zeros((many, wide), np.int64)
-            row[rows, slot] = place
-            of_others = others[:, row]
-            flows, latency, mbit = flows + of_others[0], latency + of_others[1], mbit + of_others[2]
+            asked += others[:, row]
+        flows, latency, mbit, sent, tuples, held = asked
         each = np.maximum(flows, 1)
-        features[..., 2] = np.log10(1 + latency / each) * used
-        features[..., 3] = np.log10(1 + np.where(flows > 0, mbit / each, MBIT)) * used
-        return slot, features
+        mbit = np.where(flows > 0, mbit / each, MBIT)
+        cores, memory = self.own[row].transpose(2, 0, 1)
+        features[..., 2] = latency / each
+        features[..., 3] = mbit
+        features[..., 4] = 100 * tuples / np.maximum(10**cores - 1, 1e-3)
+        features[..., 5] = 100 * sent / np.maximum(mbit, 1e-3)
+        features[..., 6] = 100 * held / np.maximum(10**memory - 1, 1.0)
+        features[..., 2:] = np.log10(1 + features[..., 2:])
+        used = np.zeros((many, wide, 1), bool)
+        used[rows, slot] = True
+        return slot, features * used
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +221,12 @@ class Graph:
         kind: (o,) number in `KINDS`.
         table: (o, w) features in the order of `FEATURES`, zeros behind those of the type.
         operator: (o,) number in the operator graph.
-        ends: producers and consumers ((e,), (e,)) of flows.
+        demand: on hosts and links, with the flows.
         stage: (o, 3) order of updates: operators of one stage and type together, stages in
             lexicographic order, each operator after its producers (`_stages`).
         host: (o,) row of `hosts` each operator runs on.
         nodes: (k,) node of each host.
-        hosts: (k, 4) features of hosts, see `HOST`.
+        hosts: (k, f) features of hosts, see `HOST`.
         queries: name of the query, or the pair of sources, that each sink belongs to.
         foreign: types of operators that the network lacks; they count as filters.
     """
@@ -192,7 +235,7 @@ class Graph:
     kind: Ints
     table: Floats
     operator: Ints
-    ends: tuple[Ints, Ints]
+    demand: Demand
     stage: Ints
     host: Ints
     nodes: Ints
@@ -202,6 +245,11 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def ends(self) -> tuple[Ints, Ints]:
+        """Producers and consumers ((e,), (e,)) of flows."""
+        return self.demand.ends
 
     @cached_property
     def sinks(self) -> Ints:
@@ -237,21 +285,19 @@ class Graph:
         """All other operators, without flows: what the hosts run beside the query of a sink."""
         rest = self._with(~self.upstream(sink), [])
         none = np.zeros(0, np.int64)
-        return replace(rest, ends=(none, none), stage=np.zeros_like(rest.stage))
+        demand = Demand((none, none), np.zeros(0), rest.demand.asked)
+        return replace(rest, demand=demand, stage=np.zeros_like(rest.stage))
 
     def _with(self, inside: Bools, queries: list[str]) -> Graph:
         """Some of the operators on all of the hosts."""
-        producer, consumer = self.ends
         rows = np.flatnonzero(inside)
-        place = np.cumsum(inside) - 1
-        selected = inside[producer] & inside[consumer]
         return replace(
             self,
             names=[self.names[row] for row in rows.tolist()],
             kind=self.kind[rows],
             table=self.table[rows],
             operator=self.operator[rows],
-            ends=(place[producer[selected]], place[consumer[selected]]),
+            demand=self.demand.some(inside),
             stage=self.stage[rows],
             host=self.host[rows],
             queries=queries,
@@ -350,10 +396,12 @@ class _Nodes:
         kinds = [_TAKEN_FOR.get(one.kind, one.kind) for one in operators]
         numbers = np.array([KINDS.index(kind) for kind in kinds], np.int64)
         stage = _stages(numbers, ends)
-        table = self._table(operators, kinds, rows, stage, ends, side[selected], rate[selected])
+        table, demand = self._table(
+            operators, kinds, rows, stage, ends, side[selected], rate[selected]
+        )
         nodes, host = np.unique(self._node[rows], return_inverse=True)
         hosts = Hosts.of(self._problem, nodes)
-        slot, features = hosts.occupied(host[None], ends)
+        slot, features = hosts.occupied(host[None], demand)
         order = np.zeros(features.shape[1], np.int64)
         order[slot[0]] = nodes[host]
         pieces = self._pieces[self._row[rows]]
@@ -365,7 +413,7 @@ class _Nodes:
             kind=numbers,
             table=table,
             operator=self._row[rows],
-            ends=ends,
+            demand=demand,
             stage=stage,
             host=slot[0],
             nodes=order,
@@ -421,8 +469,11 @@ class _Nodes:
         ends: tuple[Ints, Ints],
         side: Ints,
         rate: Floats,
-    ) -> Floats:
-        """Features of nodes, producers first: a measured output changes all rates downstream."""
+    ) -> tuple[Floats, Demand]:
+        """Features and demand of nodes.
+
+        Producers come first: a measured output changes all rates downstream.
+        """
         emitted = self._emitted()[rows]
         share = self._share()[rows]
         into: list[list[int]] = [[] for _ in rows]
@@ -433,6 +484,7 @@ class _Nodes:
         known: list[Description | None] = [None] * len(rows)
         table = np.zeros((len(rows), WIDTH))
         output = emitted.copy()
+        demand = Demand(ends, np.zeros(len(rate)), np.zeros((2, len(rows))))
         for row in np.lexsort(stage.T[::-1]).tolist():
             one, flows = operators[row], into[row]
             inputs = [0.0, 0.0]
@@ -442,9 +494,11 @@ class _Nodes:
                 above = int(ends[0][flow])
                 tuples = emitted[above] if np.isnan(rate[flow]) else float(rate[flow])
                 estimated += tuples
-                inputs[int(side[flow]) if one.kind == "join" else 0] += tuples * factor[above]
+                tuples *= factor[above]
+                inputs[int(side[flow]) if one.kind == "join" else 0] += tuples
                 before = known[above]
                 assert before is not None  # producers come first
+                demand.sent[flow] = 8e-6 * tuples * before.size
                 # One piece describes all pieces on its side of a join.
                 key = int(side[flow]) if one.kind == "join" else -above
                 described.setdefault(key, before)
@@ -462,10 +516,12 @@ class _Nodes:
             else:
                 description = self._descriptions.operator(one, before_it)
             known[row] = description
+            held_s = 0.0 if description.window is None else description.window[0]
+            demand.asked[:, row] = received + output[row], held_s * demand.sent[flows].sum() / 8
             flow_of = Flow((inputs[0], inputs[1]), float(output[row]), float(share[row]))
             own = operator_features(kinds[row], description, before_it, flow_of)
             table[row, : len(own)] = own
-        return table
+        return table, demand
 
     def _ratio(self, operator: Operator) -> float | None:
         for name in (operator.id, operator.id.partition("(")[0], operator.logical):

@@ -34,7 +34,7 @@ from nova_core.learned.network import (
 )
 from nova_core.model.files import atomic_write
 
-VERSION = 2
+VERSION = 3
 SHIPPED = Path(__file__).parent / "models" / "costream.npz"
 
 _MOST_BYTES = 64 * 2**20

@@ -2,7 +2,9 @@
 
 Messages go from operators to their hosts, from hosts to their operators, and along the data flow
 from the sources to the sink, level by level; the sink's state is read out once per metric. One
-trunk serves all five metrics. The same function runs on numpy and on jax.numpy.
+trunk serves all five metrics. What an update or an MLP computes is added to what it gets (a skip
+connection), which the paper does not have: rates and windows reach the readout unchanged, so a
+network need not learn to copy them. The same function runs on numpy and on jax.numpy.
 
 Nodes come first in all arrays, then graphs. Where a batch has one query in many placements,
 arrays that depend on the query alone have a graph axis of length 1 and are computed once.
@@ -61,11 +63,17 @@ def shapes(hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
         shape_of[f"{update}.message"] = (hidden, hidden)
     for metric in METRICS:
         mlp(f"read.{metric}", hidden, 1)
+        shape_of[f"read.{metric}.skip"] = (hidden, 1)
+    for kind in (*KINDS, "host"):
+        shape_of[f"encode.{kind}.skip"] = (shape_of[f"encode.{kind}.0.weight"][0], hidden)
     return shape_of
 
 
 def initial(hidden: int, layers: int, seed: int) -> dict[str, np.ndarray]:
-    """Parameters to begin training with: normal, by the number of inputs (He et al. 2015)."""
+    """Parameters to begin training with: normal, by the number of inputs (He et al. 2015).
+
+    Those of skip connections are half as large, so that a state is not twice as large with them.
+    """
     random = np.random.default_rng(seed)
     parameters = {}
     for name, shape in shapes(hidden, layers).items():
@@ -74,7 +82,8 @@ def initial(hidden: int, layers: int, seed: int) -> dict[str, np.ndarray]:
             continue
         # An update adds two products.
         inputs = shape[0] * (2 if name.startswith(("host", "placed", "flow")) else 1)
-        parameters[name] = random.normal(0, np.sqrt(2 / inputs), shape).astype(np.float32)
+        scale = 0.5 if name.endswith("skip") else 1.0
+        parameters[name] = scale * random.normal(0, np.sqrt(2 / inputs), shape).astype(np.float32)
     return parameters
 
 
@@ -142,27 +151,29 @@ def _layers(parameters: Parameters, name: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _mlp(xp: Any, parameters: Parameters, name: str, state: Any, last: bool = False) -> Any:
-    """Layer after layer; `last` leaves the last one linear."""
+    """Layer after layer, and the input's product beside them; `last` leaves the last one linear."""
     layers = list(_layers(parameters, name))
+    skip = _times(state, parameters[f"{name}.skip"])
     for number, (weight, bias) in enumerate(layers):
         state = _times(state, weight) + bias
         if not last or number < len(layers) - 1:
             state = _leaky(xp, state)
-    return state
+    return state + skip
 
 
 def _update(xp: Any, parameters: Parameters, name: str, own: Any, message: Any) -> Any:
-    """A state after a message: an MLP of both, concatenated (section III-B).
+    """A state after a message: itself and an MLP of both, concatenated (section III-B).
 
     The first layer's product with both is the sum of a product with each.
     """
     first, *more = _layers(parameters, name)
     weight, bias = first
+    before = own
     state = _times(message, parameters[f"{name}.message"]) + (_times(own, weight) + bias)
     state = _leaky(xp, state)
     for weight, bias in more:
         state = _leaky(xp, _times(state, weight) + bias)
-    return state
+    return before + state
 
 
 def _leaky(xp: Any, state: Any) -> Any:

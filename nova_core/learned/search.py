@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nova_core.learned.candidates import Candidates, Enumerator, plan_of_nodes
-from nova_core.learned.graph import Batch, Graph, GraphBuilder, Hosts, Layout, Singles, stack
+from nova_core.learned.graph import (
+    Batch,
+    Demand,
+    Graph,
+    GraphBuilder,
+    Hosts,
+    Layout,
+    Singles,
+    stack,
+)
 from nova_core.learned.model import Model, Predictions
 from nova_core.learned.network import METRICS
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -62,7 +71,7 @@ class Search:
         self.nodes, self._pinned = pinned.copy(), pinned
         width = (len(problem.nodes), model.hidden)
         self._sums = [np.zeros(width, np.float32) for _ in model.members]
-        self._leaving = np.zeros((3, len(problem.nodes)))
+        self._asked = np.zeros((6, len(problem.nodes)))
         self._counted: set[int] = set()
 
     def queries(self) -> list[Query]:
@@ -79,11 +88,15 @@ class Search:
         # Columns of the candidates in the order of the layout.
         column = np.searchsorted(placements.operators, query.graph.operator[query.order])
         rank = np.argsort(query.order)
-        ends = rank[query.graph.ends[0]], rank[query.graph.ends[1]]
+        demand = query.graph.demand
+        ends = rank[demand.ends[0]], rank[demand.ends[1]]
+        # Operators that it shares with others are in the hosts' sums already.
+        asked = demand.asked[:, query.order] * ~self._is_counted(query)
+        demand = Demand(ends, demand.sent, asked)
         parts: dict[str, list[np.ndarray]] = {metric: [] for metric in METRICS}
         for begin in range(0, len(placements), _AT_ONCE):
             place = placements.place[begin : begin + _AT_ONCE, column]
-            slot, features = hosts.occupied(place, ends, self._leaving[:, placements.hosts])
+            slot, features = hosts.occupied(place, demand, self._asked[:, placements.hosts])
             wide = features.shape[1]
             placement = (slot[:, :, None] == np.arange(wide)).astype(np.float32)
             scaled = self.model.scale.of_hosts(features)
@@ -149,9 +162,12 @@ class Search:
             np.add.at(sums, self.nodes[added[new]], encoded[new])
         start, stop = (self.nodes[query.graph.operator[end]] for end in query.graph.ends)
         used, row = np.unique(np.concatenate([start, stop]), return_inverse=True)
-        flows = Hosts.of(self.problem, used).leaving(row[: len(start)], row[len(start) :])
-        for total, one in zip(self._leaving, flows, strict=True):
+        hosts, demand = Hosts.of(self.problem, used), query.graph.demand
+        flows = hosts.leaving(row[: len(start)], row[len(start) :], demand.sent)
+        for total, one in zip(self._asked[:4], flows, strict=True):
             np.add.at(total, start, one)
+        for total, one in zip(self._asked[4:], demand.asked, strict=True):
+            np.add.at(total, self.nodes[added[new]], one[query.order][new])
 
 
 def accepted(predictions: Predictions) -> Bools:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nova_core.learned.features import HOST
-from nova_core.learned.graph import Graph
+from nova_core.learned.graph import Demand, Graph
 from nova_harness.reproduce import costream
 from nova_harness.reproduce.base import Run
 from nova_harness.reproduce.costream import BEYOND, PUBLISHED, Costream, CostreamParameters, chain
@@ -21,6 +21,8 @@ def graph_of(
     flows: list[tuple[int, int]], filters: set[int], hosts: list[list[float]] | None = None
 ) -> Graph:
     """Five operators, some of them filters, and what flows between them."""
+    asks_nothing = [0.0] * (len(HOST) - 4)
+    rows = np.array([[*host, *asks_nothing] for host in hosts or []], np.float64)
     kind = np.array([costream.FILTER if n in filters else 0 for n in range(5)])
     ends = np.array(flows, np.int64).reshape(-1, 2)
     return Graph(
@@ -28,13 +30,23 @@ def graph_of(
         kind=kind,
         table=np.zeros((5, 1)),
         operator=np.arange(5),
-        ends=(ends[:, 0], ends[:, 1]),
+        demand=Demand((ends[:, 0], ends[:, 1]), np.zeros(len(ends)), np.zeros((2, 5))),
         stage=np.zeros((5, 3), np.int64),
         host=np.zeros(5, np.int64),
         nodes=np.arange(len(hosts or [])),
-        hosts=np.log10(1 + np.array(hosts or [], np.float64).reshape(-1, len(HOST))),
+        hosts=np.log10(1 + rows.reshape(-1, len(HOST))),
         queries=[],
     )
+
+
+def some_of_the_rack(directory: Path) -> Path:
+    """A part of the traces that come with Nova."""
+    import pyarrow.parquet as pq
+
+    path = directory / "rack.parquet"
+    traces = Path(__file__).parents[2] / "learning" / "traces" / "rack.parquet"
+    pq.write_table(pq.read_table(traces).slice(0, 300), path)
+    return path
 
 
 def told_to(told: list[tuple[int, int]]) -> Callable[[int, int], None]:
@@ -73,8 +85,9 @@ def test_hardware_that_is_not_trained_with(
 
 
 def test_what_each_case_learns_from(tmp_path: Path) -> None:
-    parameters = CostreamParameters(traces=150, tests=10)
-    cases = {one.name: one for one in costream._cases(parameters, Run(None, tmp_path, told_to([])))}
+    parameters = CostreamParameters(traces=150, tests=10, rack=str(some_of_the_rack(tmp_path)))
+    every = costream._cases(parameters, Run(None, tmp_path, told_to([])))
+    cases = {one.name: one for one in every if one.origin == "simulator"}
     assert {one.name for one in BEYOND} <= cases.keys() <= PUBLISHED.keys()
     base = cases["never seen"].learnt
     for one in BEYOND:
@@ -85,6 +98,12 @@ def test_what_each_case_learns_from(tmp_path: Path) -> None:
     filters = cases["2 filters"]
     assert max(chain(graph) for graph in filters.learnt.graphs) == 1
     assert {chain(graph) for graph in filters.tests.graphs} == {2}
+    chains = [one for one in every if one.table == "VI" and one.origin == "rack"]
+    assert {one.name for one in chains} >= {"2 filters", "3 filters"}
+    for case in chains:
+        assert {chain(part) for part in case.tests.parts()} == {int(case.name[0])}
+        assert set(case.tests.queries) & set(case.learnt.queries) == set()
+        assert set(case.learnt.origin) == {"simulator", "rack"}
     # In these two, tests are other queries of the same kind.
     assert cases["between"].learnt is base
     assert set(base.queries) & set(cases["between"].tests.queries) == set()
@@ -93,16 +112,17 @@ def test_what_each_case_learns_from(tmp_path: Path) -> None:
 def test_every_case_has_ours_and_published_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One model is trained, for both cases.
+    # One model is trained, for all cases.
     monkeypatch.setattr(costream, "BEYOND", ())
     monkeypatch.setattr(costream, "LONGEST_CHAIN", 1)
+    monkeypatch.setattr(costream, "BENCHMARKS", ("spikes",))
     told: list[tuple[int, int]] = []
     figure = Costream()
     parameters = CostreamParameters(traces=150, tests=16, epochs=1, members=1)
     result = figure.run(parameters, Run(None, tmp_path, told_to(told)))
     cases = {one.case for one in result}
-    assert cases == {"never seen", "between"}
-    assert told[-1] == (2, 2)
+    assert cases == {"never seen", "between", "spikes"}
+    assert told[-1] == (3, 3)
     for case in cases:
         rows = [one for one in result if one.case == case]
         ours = {one.predictor for one in rows if one.origin == "simulator"}

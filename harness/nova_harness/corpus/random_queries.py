@@ -2,7 +2,9 @@
 
 Queries are those of Costream's benchmark (section VI, Table II) as far as Nova's language goes: a
 stream with filters, or two or three joined ones, half of them with a final aggregate. Windows are
-by time; ``!=`` is ``<>``, ``startswith`` is a range of texts, and there is no ``endswith``.
+by time; ``!=`` is ``<>``, ``startswith`` is a range of texts, and there is no ``endswith``. Four
+queries of other benchmarks (section VII-F) are drawn with random rates, on streams of the same
+columns: their own data is not to be had.
 
 Every column has uniform values, independent of all others. So a condition passes the share of
 values it holds for, two columns of k values are equal for one pair in k, and rates follow.
@@ -10,8 +12,9 @@ values it holds for, two columns of k values are equal for one pair in k, and ra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +41,10 @@ of slides; windows of more than 1 s use only the second."""
 GROUPS = (2, 5, 10, 50, 200)
 OWN_WINDOW = 0.3
 """Share of aggregates after joins whose windows differ from the joins'."""
+GRID_WINDOW = {"window": 3.0, "slide": 1.5}
+"""Of the smart grid's queries, s: a length that random queries do not have."""
+HOUSES = 40
+"""Of the smart grid."""
 VALUES = 1000
 """Different values of a column that is neither a join key nor a group."""
 TEXT = (4, 12)
@@ -335,6 +342,22 @@ class _Growing:
         self._rates: dict[str, float] = {}
 
     def query(self, suffix: str) -> RandomQuery:
+        benchmark = self._ranges.benchmark
+        grown = _BENCHMARKS[benchmark] if benchmark else _Growing._random
+        structure, drafts = grown(self, suffix)
+        for draft in drafts:
+            draft.needed = len(draft.columns)
+        return RandomQuery(
+            f"q{suffix}",
+            structure,
+            tuple(self._stream(draft, len(drafts)) for draft in drafts),
+            self._operators,
+            self._rates,
+            self._seed,
+        )
+
+    def _random(self, suffix: str) -> tuple[str, list[_Draft]]:
+        """A random query; its structure and streams."""
         rng = self._rng
         structure = str(rng.choice(STRUCTURES, p=STRUCTURE_SHARES))
         streams = 1 + STRUCTURES.index(structure) // 2
@@ -356,16 +379,46 @@ class _Growing:
             if shared and rng.random() < OWN_WINDOW:
                 window, shared = self._window(), False
             self._aggregate(drafts[int(rng.integers(streams))], flow, emitted, window, shared)
+        return structure, drafts
+
+    def _advertisement(self, suffix: str) -> tuple[str, list[_Draft]]:
+        """Clicks of one kind, joined with impressions of the same advertisement."""
+        clicks, impressions = drafts = [self._draft(name + suffix, 2) for name in "ab"]
         for draft in drafts:
-            draft.needed = len(draft.columns)
-        return RandomQuery(
-            f"q{suffix}",
-            structure,
-            tuple(self._stream(draft, streams) for draft in drafts),
-            self._operators,
-            self._rates,
-            self._seed,
-        )
+            for kind in ("text", "int", "int", "text"):  # of user, query, advertiser and page
+                self._column(draft, kind)
+        clicks.flow, clicks.emitted = self._filter(clicks, clicks.flow, clicks.emitted)
+        flow, emitted = clicks.flow, clicks.emitted
+        self._join(1, clicks, flow, emitted, impressions, self._window())
+        return "two-way", drafts
+
+    def _spikes(self, suffix: str) -> tuple[str, list[_Draft]]:
+        """Readings of a sensor network that are valid, and spikes."""
+        draft = self._draft("a" + suffix, 1)
+        for kind in ("int", "float", "float"):  # device, humidity, light
+            self._column(draft, kind)
+        voltage, temperature = self._column(draft, "float"), self._column(draft, "float")
+        flow, emitted = draft.flow, draft.emitted
+        for column, share in ((voltage, 0.95), (temperature, 0.05)):
+            least = column.literal(round(column.values * (1 - share)))
+            where = f"{draft.id}.{column.name} >= {least}"
+            flow, emitted = self._keep(flow, emitted, where, share)
+        return "linear", [draft]
+
+    def _grid(self, suffix: str, groups: int) -> tuple[str, list[_Draft]]:
+        """The mean load of smart plugs, or of each household's (DEBS Grand Challenge 2014)."""
+        draft = self._draft("a" + suffix, 1)
+        load, house = self._column(draft, "float"), self._column(draft, "int", groups)
+        for kind in ("int", "int", "int"):  # of reading, plug and household
+            self._column(draft, kind)
+        # A plug reports its load and its work in turn.
+        what = self._column(draft, "int", 2)
+        where = f"{draft.id}.{what.name} = 1"
+        flow, emitted = self._keep(draft.flow, draft.emitted, where, 0.5)
+        compute = {"x0": f"mean({draft.id}.{load.name})"}
+        by = f"{draft.id}.{house.name}" if groups > 1 else None
+        self._compute(flow, emitted, GRID_WINDOW, False, compute, by, groups)
+        return "linear-agg", [draft]
 
     def _draft(self, name: str, streams: int) -> _Draft:
         most = self._ranges.most_bytes / streams / MOST_SECONDS / USUAL_BYTES
@@ -376,8 +429,9 @@ class _Growing:
     def _stream(self, draft: _Draft, streams: int) -> RandomStream:
         phase = float(self._rng.uniform(0, 1))
         room = self._ranges.most_bytes / streams / MOST_SECONDS / draft.rate
-        for _ in range(int(self._rng.integers(WIDTH[0], WIDTH[1] + 1)) - len(draft.columns)):
-            self._column(draft)
+        if not self._ranges.benchmark:
+            for _ in range(int(self._rng.integers(WIDTH[0], WIDTH[1] + 1)) - len(draft.columns)):
+                self._column(draft)
         while True:
             stream = RandomStream(draft.id, draft.rate, tuple(draft.columns), phase)
             if stream.tuple_bytes <= room or len(draft.columns) <= draft.needed:
@@ -409,6 +463,10 @@ class _Growing:
     def _filter(self, draft: _Draft, flow: str, rate: float) -> tuple[str, float]:
         column = self._column(draft)
         where, share = self._condition(f"{draft.id}.{column.name}", column)
+        return self._keep(flow, rate, where, share)
+
+    def _keep(self, flow: str, rate: float, where: str, share: float) -> tuple[str, float]:
+        """A filter with a condition that holds for a share of its input."""
         number = 1 + sum(one["kind"] == "filter" for one in self._operators)
         operator = {"id": f"f{number}", "kind": "filter", "input": flow, "where": where}
         return self._add(operator | {"selectivity": float(f"{share:.6g}")}, rate * share)
@@ -469,10 +527,7 @@ class _Growing:
     def _aggregate(
         self, draft: _Draft, flow: str, rate: float, window: Mapping[str, float], shared: bool
     ) -> None:
-        rng, size = self._rng, window["window"]
-        slide = window.get("slide", size)
-        # Tuples of a window.
-        many = rate * (slide if shared else size)
+        rng = self._rng
         kind = str(rng.choice((*TYPES[::2], "none")))
         group, groups = None, 1
         if kind != "none":
@@ -486,9 +541,35 @@ class _Growing:
             f"x{i}": "count()" if one == "count" else f"{one}({draft.id}.{value.name})"
             for i, one in enumerate(functions.tolist())
         }
+        by = None if group is None else f"{draft.id}.{group.name}"
+        self._compute(flow, rate, window, shared, compute, by, groups)
+
+    def _compute(
+        self,
+        flow: str,
+        rate: float,
+        window: Mapping[str, float],
+        shared: bool,
+        compute: Mapping[str, str],
+        by: str | None,
+        groups: int,
+    ) -> None:
+        """An aggregate; `shared` if its windows are those of the join before it."""
+        size = window["window"]
+        slide = window.get("slide", size)
+        # Tuples of a window.
+        many = rate * (slide if shared else size)
         met = groups * -np.expm1(many * np.log1p(-1 / groups)) if groups > 1 else min(many, 1.0)
         operator = {"id": "agg", "kind": "aggregate", "input": flow, **window, "compute": compute}
-        if group is not None:
-            operator["group_by"] = [f"{draft.id}.{group.name}"]
+        if by is not None:
+            operator["group_by"] = [by]
         operator["groups"] = max(1, round(float(met)))
         self._add(operator, float(met) / slide)
+
+
+_BENCHMARKS: Mapping[str, Callable[[_Growing, str], tuple[str, list[_Draft]]]] = {
+    "advertisement": _Growing._advertisement,
+    "spikes": _Growing._spikes,
+    "grid, global": partial(_Growing._grid, groups=1),
+    "grid, local": partial(_Growing._grid, groups=HOUSES),
+}

@@ -36,6 +36,7 @@ class Ranges:
         most_bytes: of the readings of `MOST_SECONDS`.
         crowded: whether several hosts share a machine.
         together: how often a problem has so many queries on the same hosts.
+        benchmark: name of a benchmark whose query takes the place of random ones.
     """
 
     cpu: Sequence[float]
@@ -50,6 +51,7 @@ class Ranges:
     most_bytes: float
     crowded: bool
     together: Mapping[int, float]
+    benchmark: str = ""
 
 
 LATENCY_MS = (1, 2, 5, 10, 20, 40, 80, 160)

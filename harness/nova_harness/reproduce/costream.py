@@ -35,6 +35,7 @@ PAPER_MODEL, PAPER_FLAT = "Costream, published", "flat vector, published"
 MODEL = "network"
 FILTER = KINDS.index("filter")
 LONGEST_CHAIN = 4
+BENCHMARKS = ("advertisement", "spikes", "grid, global", "grid, local")
 # Ranges of Tables IV and V; all other values are as in Table II.
 BETWEEN = replace(
     PAPER,
@@ -91,7 +92,7 @@ BEYOND = (
 )
 
 # Q50 and Q95 of throughput, end-to-end and processing latency; accuracy of back-pressure and
-# success, %. None where the paper's text has no value.
+# success, %.
 Values = tuple[float | None, ...]
 PUBLISHED: Mapping[str, Mapping[str, Values]] = {
     "never seen": {
@@ -111,16 +112,32 @@ PUBLISHED: Mapping[str, Mapping[str, Values]] = {
     "weaker bandwidth": {PAPER_MODEL: (1.42, 5.30, 1.46, 5.30, 1.68, 12.94, 91.92, 92.59)},
     "weaker latency": {PAPER_MODEL: (3.25, 33.65, 2.10, 54.13, 6.09, 406.83, 67.82, 74.51)},
     "2 filters": {
-        PAPER_MODEL: (2.74, 64.35, 1.68, 21.81, 1.69, 48.26, 88, None),
-        PAPER_FLAT: (5.52, 244.38, 259.98, 2302.38, 48.93, 341.70, 68, None),
+        PAPER_MODEL: (2.74, 64.35, 1.68, 21.81, 1.69, 48.26, 88, 100),
+        PAPER_FLAT: (5.52, 244.38, 259.98, 2302.38, 48.93, 341.70, 68, 4),
     },
     "3 filters": {
-        PAPER_MODEL: (2.87, 75.29, 2.15, 11.81, 1.64, 5.41, 85, None),
-        PAPER_FLAT: (18.82, 1078.26, 536.38, 1855.05, 63.62, 266.80, 79, None),
+        PAPER_MODEL: (2.87, 75.29, 2.15, 11.81, 1.64, 5.41, 85, 100),
+        PAPER_FLAT: (18.82, 1078.26, 536.38, 1855.05, 63.62, 266.80, 79, 6),
     },
     "4 filters": {
-        PAPER_MODEL: (5.51, 445.87, 2.68, 23.99, 1.61, 5.38, 82, None),
-        PAPER_FLAT: (82.71, 3672.13, 538.10, 1877.68, 55.27, 270.36, 79, None),
+        PAPER_MODEL: (5.51, 445.87, 2.68, 23.99, 1.61, 5.38, 82, 100),
+        PAPER_FLAT: (82.71, 3672.13, 538.10, 1877.68, 55.27, 270.36, 79, 6),
+    },
+    "advertisement": {
+        PAPER_MODEL: (1.98, 11.01, 2.02, 15.08, 2.27, 15.01, 85, 100),
+        PAPER_FLAT: (3.12, 46.11, 1.32, 40.59, 3.62, 41.37, 80, 100),
+    },
+    "spikes": {
+        PAPER_MODEL: (3.67, 66.48, 1.41, 17.55, 1.63, 12.92, 78, 100),
+        PAPER_FLAT: (274.04, 891.99, 2.28, 1017.96, 5.32, 339.82, 55, 0),
+    },
+    "grid, global": {
+        PAPER_MODEL: (1.44, 5.98, 2.01, 50.17, 1.48, 12.70, 81, 100),
+        PAPER_FLAT: (104.79, 106.06, 118.77, 639.79, 35.48, 161.60, 29, 100),
+    },
+    "grid, local": {
+        PAPER_MODEL: (1.43, 10.51, 1.67, 31.00, 1.54, 7.96, 86, 100),
+        PAPER_FLAT: (104.79, 106.12, 143.22, 669.20, 37.57, 174.38, 23, 100),
     },
 }
 
@@ -321,6 +338,7 @@ def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
 
     test = rows_for(base, "test")
     cases = [Case("III", "simulator", "never seen", base, base.take(test))]
+    rack = None
     if parameters.rack:
         rack = read_dataset([Path(parameters.rack)])
         if not (rack.origin == "rack").any():
@@ -332,14 +350,28 @@ def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
         Case("V", "simulator", one.name, learnt(one.trained), unseen(one.name, one.drawn))
         for one in BEYOND
     ]
-    single = learnt(lambda graph: chain(graph) <= 1)
-    length = np.array([chain(graph) for graph in base.graphs])
-    linear = base.structure == "linear"
+    cases += _chains(base, base, "simulator")
+    if rack is not None:
+        cases += _chains(_joined(base, rack), rack, "rack")
     cases += [
-        Case("VI", "simulator", f"{n} filters", single, base.take(linear & (length == n)))
-        for n in range(2, LONGEST_CHAIN + 1)
+        Case("VI", "simulator", name, base, unseen(name, replace(PAPER, benchmark=name)))
+        for name in BENCHMARKS
     ]
     return [case for case in cases if len(case.tests)]
+
+
+def _chains(traces: Dataset, tests: Dataset, origin: str) -> list[Case]:
+    """Chains of filters, by models of problems that have none."""
+
+    def lengths(dataset: Dataset) -> np.ndarray:
+        return np.array([chain(part) for part in dataset.parts()])
+
+    single = traces.take(~np.isin(traces.queries, traces.queries[lengths(traces) > 1]))
+    length, linear = lengths(tests), tests.structure == "linear"
+    return [
+        Case("VI", origin, f"{n} filters", single, tests.take(linear & (length == n)))
+        for n in range(2, LONGEST_CHAIN + 1)
+    ]
 
 
 def chain(graph: Graph) -> int:

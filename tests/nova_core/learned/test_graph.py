@@ -56,7 +56,7 @@ def test_hosts_have_their_limits_and_the_links_in_use() -> None:
     graph = graph_of(place(problem, "sink"))
     by_node = dict(zip(graph.nodes.tolist(), graph.hosts.tolist(), strict=True))
     edge = [np.log10(1 + 50), np.log10(1 + 1e3), np.log10(21), np.log10(41)]
-    assert by_node[0] == pytest.approx(edge)
+    assert by_node[0][:4] == pytest.approx(edge)
     # Nothing leaves the sink's host.
     assert by_node[2][:3] == pytest.approx([np.log10(401), np.log10(1 + 4e3), 0])
 

@@ -19,7 +19,7 @@ from learned_models import random_model
 from learned_problems import two_streams
 
 from nova_core.learned import model as models
-from nova_core.learned.features import FEATURES, KINDS
+from nova_core.learned.features import FEATURES, HOST, KINDS
 from nova_core.learned.graph import graph_of
 from nova_core.learned.model import ModelError, Scale, load_model, rows_of, write_model
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
@@ -132,7 +132,7 @@ def pickled(members: dict[str, bytes]) -> None:
 
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
-    "another version": (with_header(nova_model=9), "nova_model is 9; this version of Nova reads 2"),
+    "another version": (with_header(nova_model=9), "nova_model is 9; this version of Nova reads 3"),
     "other features": (with_header(features={}), "made for other features or metrics"),
     "too wide": (with_header(hidden=10**9), "hidden is 1000000000; expected 1 to 1024"),
     "no number": (with_header(layers="x"), "layers is 'x'"),
@@ -142,8 +142,8 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "claims much": (claims_much, "damaged: host.0.bias is float32"),
     "a bomb": (bomb, "damaged: larger than a model when unpacked"),
     "not finite": (put("host.0.bias.npy", np.full((3, 8), np.nan, np.float32)), "holds NaN"),
-    "no range": (put("least.host.npy", np.full(4, 2e30, np.float32)), "above the greatest"),
-    "no spread": (put("spread.host.npy", np.zeros(4, np.float32)), "not above 0"),
+    "no range": (put("least.host.npy", np.full(len(HOST), 2e30, np.float32)), "above the greatest"),
+    "no spread": (put("spread.host.npy", np.zeros(len(HOST), np.float32)), "not above 0"),
     "pickled": (pickled, "damaged or no model"),
 }
 
@@ -180,14 +180,15 @@ def test_damaged_bytes_are_refused_or_read(
 
 
 def test_features_beyond_the_trained_range_count_as_its_end_and_are_named() -> None:
-    rows = np.array([[50.0, 1000.0, 1.0, 10.0], [100.0, 2000.0, 3.0, 100.0]])
+    more = [1.0] * (len(HOST) - 4)
+    rows = np.array([[50.0, 1000.0, 1.0, 10.0, *more], [100.0, 2000.0, 3.0, 100.0, *more]])
     scale = Scale.of({"host": rows})
     np.testing.assert_array_equal(
-        scale.of_hosts(np.array([10.0, 1500.0, 9.0, 50.0])),
-        scale.of_hosts(np.array([50.0, 1500.0, 3.0, 50.0])),
+        scale.of_hosts(np.array([10.0, 1500.0, 9.0, 50.0, *more])),
+        scale.of_hosts(np.array([50.0, 1500.0, 3.0, 50.0, *more])),
     )
     assert scale.beyond("host", rows) == []
-    assert scale.beyond("host", np.array([[60.0, 1500.0, 9.0, 50.0]])) == ["latency"]
+    assert scale.beyond("host", np.array([[60.0, 1500.0, 9.0, 50.0, *more]])) == ["latency"]
     assert scale.beyond("sink", np.full((1, len(FEATURES["sink"])), 1e9)) == []  # nothing known
 
 
