@@ -2,8 +2,8 @@
 
 ``flat`` is the paper's flat vector: how many operators of which type, their mean selectivities,
 how many hosts. ``pooled`` is a strong one: sum, mean, minimum and maximum of every feature per
-type of operator and of the hosts, with their loads. Either vector is twice there: of the measured
-query, and of all queries on its hosts.
+type of operator and of the hosts, and the load of each host. Either vector is twice there: of the
+measured query, and of all queries on its hosts.
 """
 
 from __future__ import annotations
@@ -47,15 +47,31 @@ def flat(graph: Graph) -> np.ndarray:
 
 
 def pooled(graph: Graph) -> np.ndarray:
-    """All features of a graph, pooled by type of operator, and of hosts."""
+    """All features of a graph, pooled by type of operator, and of hosts and their loads."""
     parts = [flat(graph), _pool(graph.hosts, len(HOST))]
     for number, kind in enumerate(KINDS):
         rows = graph.table[graph.kind == number]
         parts.append(_pool(rows[:, : len(FEATURES[kind])], len(FEATURES[kind])))
+    received = 10.0 ** graph.table[:, FEATURES["sink"].index("rate_in")] - 1
+    emitted = 10.0 ** graph.table[:, FEATURES["sink"].index("rate_out")] - 1
+    size = 10.0 ** graph.table[:, FEATURES["sink"].index("bytes_out")] - 1
+    hosts = len(graph.hosts)
+    cores, memory, _, mbit = (10.0 ** graph.hosts[:, :4] - 1).T
+    load = np.bincount(graph.host, received, hosts) / np.maximum(cores, 1e-3)
     producer, consumer = graph.ends
     crossing = graph.host[producer] != graph.host[consumer]
-    operators = np.bincount(graph.host, minlength=len(graph.hosts))
-    return np.concatenate([*parts, _pool(operators[:, None], 1), [crossing.sum()]])
+    bits = 8e-6 * (emitted * size)[producer][crossing]
+    sent = np.bincount(graph.host[producer][crossing], bits, hosts) / np.maximum(mbit, 1e-3)
+    held = np.zeros(len(graph))
+    for kind in ("aggregate", "join"):
+        mine = graph.kind == KINDS.index(kind)
+        column = FEATURES[kind].index("held")
+        held[mine] = (10.0 ** graph.table[mine, column] - 1) * size[mine]
+    state = np.bincount(graph.host, held, hosts) / np.maximum(1e6 * memory, 1.0)
+    operators = np.bincount(graph.host, minlength=hosts)
+    loads = np.log10(1e-9 + np.stack([load, sent, state], axis=1))
+    parts += [_pool(loads, 3), _pool(operators[:, None], 1), np.array([crossing.sum()])]
+    return np.concatenate(parts)
 
 
 def _pool(rows: np.ndarray, width: int) -> np.ndarray:

@@ -492,6 +492,8 @@ class Controller:
             self._end_strays()
             return
         self._adopt(new)
+        # The previous job had to work off what it was behind: that is no time of rest.
+        self._moved_at -= max(0, _now_ms() - boundary) / 1000
         took = time.monotonic() - begun
         self._say(
             "handed-over",

@@ -107,13 +107,26 @@ def random_hardware(
 
 
 def random_ends(
-    rng: np.random.Generator, hardware: Hardware, sources: int
+    rng: np.random.Generator, hardware: Hardware, sources: int, *, edge: bool = False
 ) -> tuple[list[str], str]:
-    """Hosts of the sources, and that of the sink."""
+    """Hosts of the sources, and that of the sink.
+
+    Args:
+        rng: random generator.
+        hardware: of all hosts.
+        sources: how many.
+        edge: whether all sources are on the weakest third of the hosts, by CPU and memory: data
+            then has everywhere to go by Costream's rules.
+    """
     by_cpu = [one.name for one in sorted(hardware.hosts, key=lambda one: one.cpu)]
     half = max(1, len(by_cpu) // 2)
     weak, strong = by_cpu, by_cpu
-    if rng.random() < EDGE_TO_CLOUD:
+    if edge:
+        memory = {one.name: one.memory for one in hardware.hosts}
+        by_memory = sorted(by_cpu, key=memory.__getitem__)
+        by_both = sorted(by_cpu, key=lambda name: by_cpu.index(name) + by_memory.index(name))
+        weak, strong = by_both[: max(1, len(by_both) // 3)], by_both[-half:]
+    elif rng.random() < EDGE_TO_CLOUD:
         weak, strong = by_cpu[: len(by_cpu) - 1] or by_cpu, by_cpu[-half:]
     return [str(rng.choice(weak)) for _ in range(sources)], str(rng.choice(strong))
 

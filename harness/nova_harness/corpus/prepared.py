@@ -355,7 +355,8 @@ class Preparing:
             rng = self._random(_HARDWARE, item.problem, turn, draw)
             memory = {name: self.memory[name] for name in group}
             hardware = random_hardware(rng, memory, self._ranges)
-            ends = [random_ends(rng, hardware, len(one.streams)) for one in queries]
+            edge = bool(s.strategies)
+            ends = [random_ends(rng, hardware, len(one.streams), edge=edge) for one in queries]
             problem = self._problem(queries, hardware, ends, name)
             rng = self._random(_PLAN, item.problem, turn, draw)
             cpu = hardware.cpu()
@@ -364,7 +365,9 @@ class Preparing:
             if s.strategies and sum(cpu.values()) > s.cores:
                 continue
             anywhere = 0.0 if s.strategies else ANYWHERE
-            for plan in _random_plans(problem, rng, max(CANDIDATES, 2 * s.plans), anywhere):
+            # Draws prefer the hosts of inputs, so they repeat each other.
+            many = max(CANDIDATES, (8 if s.strategies else 2) * s.plans)
+            for plan in _random_plans(problem, rng, many, anywhere):
                 prepared = Prepared(item, tuple(queries), hardware, plan, 0.0)
                 if sum(cpu[name] for name in prepared.busy) <= s.cores:
                     fitting.append(plan)

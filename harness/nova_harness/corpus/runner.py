@@ -30,7 +30,7 @@ from nova_harness.corpus.prepared import (
     run_of,
     traces_of,
 )
-from nova_harness.corpus.ranges import FIRST_LOAD
+from nova_harness.corpus.ranges import FIRST_LOAD, TRIAL_LOAD
 from nova_harness.corpus.rounds import (
     ContendedError,
     LateError,
@@ -119,7 +119,7 @@ class CorpusRun:
         """The load of a batch, by the shares of failures in earlier batches."""
         table = read_traces([self.path], ["batch", "success", "back_pressure"], begun=True)
         rows = table.to_pydict()
-        load = FIRST_LOAD
+        load = TRIAL_LOAD if self.settings.strategies else FIRST_LOAD
         for number in range(batch):
             mine = [row for row, of in enumerate(rows["batch"]) if of == number]
             share = failing_share(

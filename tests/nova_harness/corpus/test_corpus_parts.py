@@ -163,6 +163,10 @@ def test_hardware_is_in_its_ranges(seed: int, ranges: Any, sources: int) -> None
     assert {row["id"]: row["cpu"] for row in document["nodes"]} == found.cpu()
     nodes, sink = random_ends(rng, found, sources)
     assert len(nodes) == sources and {*nodes, sink} <= hosts.keys()
+    nodes, sink = random_ends(rng, found, sources, edge=True)
+    # Of four hosts, one has the sources; none has less of both than that one.
+    (weak,) = {hosts[name] for name in nodes}
+    assert not any(one.cpu < weak.cpu and one.memory < weak.memory for one in found.hosts)
 
 
 @given(
