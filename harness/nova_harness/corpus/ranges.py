@@ -10,7 +10,7 @@ MOST_BYTES = 16 << 20
 """Readings of a query, which travel with its job and are in the memory of its hosts."""
 FIRST_LOAD = 20.0
 """Load of a rack's first batch; later batches adapt to the share of traces that fail."""
-TRIAL_LOAD = 4.0
+TRIAL_LOAD = 1.0
 """Likewise where strategies are on trial: all sources are on weak hosts."""
 MOST_SECONDS = 10
 """How long readings of a run may have to last."""
