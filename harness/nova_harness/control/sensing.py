@@ -97,26 +97,29 @@ class Processes:
 
         Most processes sleep, so their lines equal those of the previous reading and are reused.
         """
-        at, arrived, lost = 0.0, {}, set()
-        present = set(lines)
-        processes = {} if before is None else dict(before.processes)
-        for line in processes.keys() - present:
-            del processes[line]
-        for line in present.difference(processes):
-            if line.startswith(b"@ "):
-                at = float(line[2:])
-            elif match := ARRIVED.fullmatch(line):
-                source, count, at_ms = map(int, match.groups())
-                arrived[source] = count, at_ms
-            elif line.endswith(LOST):
-                lost.add(line.removesuffix(LOST).decode())
-            else:
+        at, processes, arrived, lost = 0.0, {}, {}, set()
+        known = {} if before is None else before.processes
+        for line in lines:
+            process = known.get(line)
+            if process is None:
+                if line.startswith(b"@ "):
+                    at = float(line[2:])
+                    continue
+                if match := ARRIVED.fullmatch(line):
+                    source, count, at_ms = map(int, match.groups())
+                    arrived[source] = count, at_ms
+                    continue
+                if line.endswith(LOST):
+                    lost.add(line.removesuffix(LOST).decode())
+                    continue
                 # A process's name may hold any characters, also brackets and blanks.
                 number, _, _ = line.partition(b" ")
                 rest = line.rpartition(b") ")[2].split()
-                if number.isdigit() and len(rest) > 19:
-                    used = (int(rest[11]) + int(rest[12])) * TICK_S
-                    processes[line] = Process((int(number), int(rest[19])), int(rest[3]), used)
+                if not (number.isdigit() and len(rest) > 19):
+                    continue
+                used = (int(rest[11]) + int(rest[12])) * TICK_S
+                process = Process((int(number), int(rest[19])), int(rest[3]), used)
+            processes[line] = process
         return cls(at, processes, arrived, lost)
 
     @property
