@@ -61,6 +61,33 @@ def test_hosts_have_their_limits_and_the_links_in_use() -> None:
     assert by_node[2][:3] == pytest.approx([np.log10(401), np.log10(1 + 4e3), 0])
 
 
+def test_hosts_know_what_is_asked_of_them() -> None:
+    problem = hardware(two_streams(), [0.5, 1, 4], [1, 2, 4], ms=20, mbit=40)
+    graph = graph_of(place(problem, "sink"))
+    common = FEATURES["sink"].index
+    received, emitted, size = (
+        10 ** graph.table[:, common(name)] - 1 for name in ("rate_in", "rate_out", "bytes_out")
+    )
+    producer, consumer = graph.ends
+    flow = emitted[producer] * size[producer]
+    window = np.zeros(len(graph))
+    for kind in ("join", "aggregate"):
+        mine = graph.kind == KINDS.index(kind)
+        window[mine] = (10 ** column(graph, "window", kind) - 1) / 1000
+    cores, memory, mbit = [0.5, 1, 4], [1e9, 2e9, 4e9], 40
+    for host, node in enumerate(graph.nodes.tolist()):
+        here = graph.host == host
+        work = (received + emitted)[here].sum() / cores[node]
+        leaves = here[producer] & ~here[consumer]
+        sent = 100 * flow[leaves].sum() * 8e-6 / mbit if leaves.any() else 0.0
+        held = sum(
+            window[row] * flow[consumer == row].sum() for row in np.flatnonzero(here).tolist()
+        )
+        expected = np.log10(1 + np.array([work, sent, 100 * held / memory[node]]))
+        assert graph.hosts[host][4:] == pytest.approx(expected)
+    assert (graph.hosts[:, 4] > 0).all() and (graph.hosts[:, 5] > 0).any()
+
+
 def test_measurements_change_all_that_follows() -> None:
     plan = place(two_streams(), "sink")
     graph = graph_of(plan, {"some": (1000, 100)})
