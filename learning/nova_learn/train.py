@@ -1,9 +1,9 @@
 """Training of ensembles with jax: on simulated traces, then on those of the rack.
 
-The loss of regressions grows with the error log10(1 + p) - log10(1 + t), that of classes is the
-cross-entropy with equal weights of both; losses of all metrics add up, as one trunk serves all.
-The authors' code squares the error. Then few traces that are off by orders of magnitude decide, and
-medians of q-errors are worse (docs/strategies.md).
+The loss of regressions is a pseudo-Huber loss of the error log10(1 + p) - log10(1 + t), that of
+classes the cross-entropy with equal weights of both; losses of all metrics add up, as one trunk
+serves all. The authors' code squares the error. Then few traces that are off by orders of magnitude
+decide, and medians of q-errors are worse (docs/strategies.md).
 One seed gives one model on one machine.
 """
 
@@ -42,8 +42,8 @@ STAGES = ("simulator", "rack")
 TUNING_RATE, TUNING_DECAY = 0.1, 0.05
 """Shares of learning rate and decay in the second stage. With a third of the rate and all of the
 decay, a few hundred traces undo what tens of thousands have taught."""
-SQUARED = 0.05
-"""Errors well below it count by their square, those above it as they are (pseudo-Huber)."""
+HUBER_DELTA = 0.05
+"""Errors well below it count by their square, those well above it as they are."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def loss_of(
             one = jax.nn.softplus(predicted) - target * predicted
         else:
             weight = known[row]
-            one = jnp.sqrt((predicted - target) ** 2 + SQUARED**2) - SQUARED
+            one = jnp.sqrt((predicted - target) ** 2 + HUBER_DELTA**2) - HUBER_DELTA
         total = total + (weight * one).sum() / jnp.maximum(weight.sum(), 1.0)
     return total
 

@@ -176,40 +176,45 @@ class Hosts:
         number = np.cumsum(begins, axis=1) - 1
         slot = number[rows, first]
         wide = int(slot.max(initial=0)) + 1
-        features = np.zeros((many, wide, len(HOST)))
-        features[rows, slot, :2] = self.own[place]
-        key = rows * wide + slot
-
-        def total(at: Ints, each: Floats) -> Floats:
-            """(b, k) sums over what is asked of each host."""
-            sums: Floats = np.bincount(at.ravel(), each.ravel(), many * wide).astype(np.float64)
-            return sums.reshape(many, wide)
-
-        start, stop = (place[:, end] for end in demand.ends)
-        leaving = self.leaving(start, stop, demand.sent)
-        asked = np.array(
-            [
-                *(total(key[:, demand.ends[0]], one) for one in leaving),
-                *(total(key, np.broadcast_to(one, place.shape)) for one in demand.asked),
-            ]
-        )
         row = np.zeros((many, wide), np.int64)
         row[rows, slot] = place
+        asked = self._asked(place, rows * wide + slot, wide, demand)
         if others is not None:
             asked += others[:, row]
-        flows, latency, mbit, sent, tuples, held = asked
-        each = np.maximum(flows, 1)
-        mbit = np.where(flows > 0, mbit / each, MBIT)
-        cores, memory = self.own[row].transpose(2, 0, 1)
-        features[..., 2] = latency / each
-        features[..., 3] = mbit
-        features[..., 4] = 100 * tuples / np.maximum(10**cores - 1, 1e-3)
-        features[..., 5] = 100 * sent / np.maximum(mbit, 1e-3)
-        features[..., 6] = 100 * held / np.maximum(10**memory - 1, 1.0)
-        features[..., 2:] = np.log10(1 + features[..., 2:])
         used = np.zeros((many, wide, 1), bool)
         used[rows, slot] = True
-        return slot, features * used
+        return slot, self._features(row, asked) * used
+
+    def _asked(self, place: Ints, key: Ints, wide: int, demand: Demand) -> Floats:
+        """(6, b, k) what a query asks of each host, see `occupied`.
+
+        Args:
+            place: (b, o) row of `nodes` that each operator runs on.
+            key: (b, o) number of each operator's host among all hosts of all placements.
+            wide: k, hosts of a placement.
+            demand: of the operators and flows.
+        """
+        start, stop = (place[:, end] for end in demand.ends)
+        leaves = key[:, demand.ends[0]]
+        each = [(leaves, one) for one in self.leaving(start, stop, demand.sent)]
+        each += [(key, np.broadcast_to(one, place.shape)) for one in demand.asked]
+        size = len(place) * wide
+        sums = [np.bincount(at.ravel(), one.ravel(), size) for at, one in each]
+        return np.array(sums, np.float64).reshape(-1, len(place), wide)
+
+    def _features(self, row: Ints, asked: Floats) -> Floats:
+        """(b, k, f) features of hosts, of which (6, b, k) is asked."""
+        cores, memory = self.own[row].transpose(2, 0, 1)
+        flows, latency, mbit, sent, tuples, held = asked
+        mbit = np.where(flows > 0, mbit / np.maximum(flows, 1), MBIT)
+        amounts = (
+            latency / np.maximum(flows, 1),
+            mbit,
+            100 * tuples / np.maximum(10**cores - 1, 1e-3),
+            100 * sent / np.maximum(mbit, 1e-3),
+            100 * held / np.maximum(10**memory - 1, 1.0),
+        )
+        return np.stack([cores, memory, *(np.log10(1 + one) for one in amounts)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)

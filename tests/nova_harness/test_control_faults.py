@@ -239,6 +239,31 @@ def test_load_and_a_lost_worker(
     assert one.check() == 3
 
 
+def test_the_cool_down_counts_from_the_boundary(
+    world: Callable[[], World], begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job before may need seconds to end after it, to work off what it was behind."""
+    engine = Engine(world())
+    one = begin(engine)
+    handover = one.controller.handover
+    plan = handover.plan
+
+    def late(job: ControlledJob) -> int:
+        boundary = plan(job)
+        engine.world.pass_time(7000)
+        return boundary
+
+    monkeypatch.setattr(handover, "plan", late)
+    one.run(5)
+    engine.views["near"].taken = 0.8
+    one.run(5)
+    (moved,) = (entry for entry in one.log if entry.kind == "handed-over")
+    boundary = moved.figures["boundary_ms"] / 1000
+    assert moved.at >= boundary + 7
+    assert one.controller._moved_at == pytest.approx(boundary, rel=0, abs=0.01)
+    assert one.check() == 2
+
+
 def test_a_pause(world: Callable[[], World], begin: Begin) -> None:
     """Nothing moves by choice; what is lost is joined elsewhere all the same."""
     engine = Engine(world())

@@ -343,7 +343,7 @@ class _Growing:
 
     def query(self, suffix: str) -> RandomQuery:
         benchmark = self._ranges.benchmark
-        grown = _BENCHMARKS[benchmark] if benchmark else _Growing._random
+        grown = BENCHMARKS[benchmark] if benchmark else _Growing._random
         structure, drafts = grown(self, suffix)
         for draft in drafts:
             draft.needed = len(draft.columns)
@@ -406,7 +406,7 @@ class _Growing:
         return "linear", [draft]
 
     def _grid(self, suffix: str, groups: int) -> tuple[str, list[_Draft]]:
-        """The mean load of smart plugs, or of each household's (DEBS Grand Challenge 2014)."""
+        """The mean load of smart plugs, or of each house's (DEBS Grand Challenge 2014)."""
         draft = self._draft("a" + suffix, 1)
         load, house = self._column(draft, "float"), self._column(draft, "int", groups)
         for kind in ("int", "int", "int"):  # of reading, plug and household
@@ -567,9 +567,10 @@ class _Growing:
         self._add(operator, float(met) / slide)
 
 
-_BENCHMARKS: Mapping[str, Callable[[_Growing, str], tuple[str, list[_Draft]]]] = {
+BENCHMARKS: Mapping[str, Callable[[_Growing, str], tuple[str, list[_Draft]]]] = {
     "advertisement": _Growing._advertisement,
     "spikes": _Growing._spikes,
     "grid, global": partial(_Growing._grid, groups=1),
     "grid, local": partial(_Growing._grid, groups=HOUSES),
 }
+"""Queries of other benchmarks, by their names in `Ranges.benchmark`."""

@@ -23,6 +23,7 @@ from nova_core.errors import NovaError
 from nova_core.learned.features import HOST, KINDS
 from nova_core.learned.graph import Graph
 from nova_core.learned.network import CLASSES, METRICS
+from nova_harness.corpus.random_queries import BENCHMARKS
 from nova_harness.corpus.ranges import PAPER, Ranges
 from nova_harness.reproduce.base import Column, Figure, Run, Table, listed
 
@@ -35,7 +36,6 @@ PAPER_MODEL, PAPER_FLAT = "Costream, published", "flat vector, published"
 MODEL = "network"
 FILTER = KINDS.index("filter")
 LONGEST_CHAIN = 4
-BENCHMARKS = ("advertisement", "spikes", "grid, global", "grid, local")
 # Ranges of Tables IV and V; all other values are as in Table II.
 BETWEEN = replace(
     PAPER,
@@ -92,7 +92,7 @@ BEYOND = (
 )
 
 # Q50 and Q95 of throughput, end-to-end and processing latency; accuracy of back-pressure and
-# success, %.
+# success, %. None where there is nothing to judge by, such as a class that is missing.
 Values = tuple[float | None, ...]
 PUBLISHED: Mapping[str, Mapping[str, Values]] = {
     "never seen": {

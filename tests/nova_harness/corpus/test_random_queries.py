@@ -16,16 +16,15 @@ from nova_core.model.files import read_problem
 from nova_core.model.problem import Problem
 from nova_core.model.query_graph import expand
 from nova_core.model.syntax import dump
-from nova_harness.corpus.random_queries import RandomQuery, random_query
+from nova_harness.corpus.random_queries import BENCHMARKS, RandomQuery, random_query
 from nova_harness.corpus.ranges import MOST_BYTES, MOST_SECONDS, PAPER, RACK, Ranges
-from nova_harness.reproduce import costream
 from nova_learn.traces import STRUCTURES
 from nova_workloads.base import workload
 from nova_workloads.queries.readings import connection, encode, load
 from nova_workloads.queries.reference import evaluate
 
 SECONDS = 8.0
-BENCHMARKS = [replace(RACK, benchmark=name) for name in costream.BENCHMARKS]
+OF_BENCHMARKS = [replace(RACK, benchmark=name) for name in BENCHMARKS]
 
 
 def problem_of(query: RandomQuery, directory: Path) -> Problem:
@@ -38,7 +37,7 @@ def problem_of(query: RandomQuery, directory: Path) -> Problem:
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([RACK, PAPER, *BENCHMARKS]), st.floats(0.25, 8))
+@given(st.integers(0, 2**31), st.sampled_from([RACK, PAPER, *OF_BENCHMARKS]), st.floats(0.25, 8))
 def test_nova_counts_on_the_rates_that_follow_from_the_values(
     tmp_path_factory: pytest.TempPathFactory, seed: int, ranges: Ranges, load_: float
 ) -> None:
@@ -92,16 +91,18 @@ def kinds_of(ranges: Ranges) -> list[str]:
 
 
 def test_queries_of_benchmarks_have_their_operators() -> None:
-    kinds = [kinds_of(ranges) for ranges in BENCHMARKS]
+    kinds = [kinds_of(ranges) for ranges in OF_BENCHMARKS]
     assert kinds == [["filter", "join"], ["filter"] * 2, *[["filter", "aggregate"]] * 2]
-    whole, by_house = (random_query([1], ranges=ranges).operators[-1] for ranges in BENCHMARKS[2:])
+    whole, by_house = (
+        random_query([1], ranges=ranges).operators[-1] for ranges in OF_BENCHMARKS[2:]
+    )
     assert "group_by" not in whole and len(by_house["group_by"]) == 1
     # Random queries have other windows.
     assert whole["window"] not in (*RACK.windows_s, *PAPER.windows_s)
 
 
 @pytest.mark.parametrize(
-    ("seed", "ranges"), [*((n, RACK) for n in range(12)), *enumerate(BENCHMARKS)]
+    ("seed", "ranges"), [*((n, RACK) for n in range(12)), *enumerate(OF_BENCHMARKS)]
 )
 def test_results_are_as_many_as_expected(seed: int, ranges: Ranges, tmp_path: Path) -> None:
     query = random_query([7, seed], ranges=ranges)
