@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -10,9 +12,11 @@ from nova_core.placement.kernels.capacity_tree import (
     NONE,
     CapacityTree,
     Search,
+    is_at,
     nearest,
+    nearest_in_boxes,
     search_for,
-    set_free,
+    set_room,
     write_free,
 )
 from nova_core.placement.kernels.items import (
@@ -27,7 +31,8 @@ from nova_core.placement.kernels.items import (
     leave_unplaced,
     needs_of,
 )
-from nova_core.placement.kernels.residents import AFTER
+from nova_core.placement.kernels.ranking import nearest_ranked, set_ranked
+from nova_core.placement.kernels.residents import AFTER, enter
 
 
 @njit(cache=True, nogil=True)
@@ -55,21 +60,45 @@ def assign_whole(
         How many items are unplaced.
     """
     search = search_for(nearby, exact)
-    largest, minimum = pairs.largest, pairs.minimum
+    # Columns named once, see `nearest_in_boxes`.
+    rows, nodes, box, rise, offer = tree.slot, tree.node, tree.box, tree.rise, tree.offer
+    hub, order_of_hub, room = tree.ranking.hub, tree.ranking.order, tree.ranking.room
+    points, anchors, largest, minimum = pairs.point, pairs.anchors, pairs.largest, pairs.minimum
     size, rate, weights, free = items.size, items.rate, items.weights, items.free
+    first, chain, slot_of, cost_of = items.first, items.chain, items.slot, items.cost
+    plain = len(links.target) == 0 and len(pairs.height) == 0
     missing = 0
     for item in order:
-        slot, cost = NONE, 0.0
-        if size[item] <= largest:
+        slot, cost, need = NONE, math.inf, max(size[item], minimum)
+        if size[item] <= largest and not plain:
             slot, cost = cheapest_with_room(
-                tree, links, pairs, item, rate, weights, item, max(size[item], minimum), search
+                tree, links, pairs, item, rate, weights, item, need, search
             )
+        elif size[item] <= largest:
+            point, needs = points[item], needs_of(pairs, item)
+            if len(hub) and not needs and is_at(point, hub):
+                found = nearest_ranked(
+                    hub, order_of_hub, room, rows, rise, need, search.slot, search.square
+                )
+            else:
+                found = nearest_in_boxes(rows, nodes, box, rise, offer, point, need, needs, search)
+            for k in range(found):
+                other = distance_cost(rows, search.slot[k], anchors, item, weights, item)
+                if other < cost:
+                    slot, cost = search.slot[k], other
         if slot == NONE:
             leave_unplaced(tree, links, pairs, items, item)
             missing += 1
             continue
-        attach(tree, links, pairs, items, item, slot, cost)
-        set_free(tree, slot, free[slot])
+        if plain:
+            enter(first, chain, slot, item)
+            slot_of[item], cost_of[item] = slot, cost
+            free[slot] -= size[item]
+        else:
+            attach(tree, links, pairs, items, item, slot, cost)
+        if len(hub):
+            set_ranked(order_of_hub, room, slot, free[slot])
+        set_room(rows, box, offer, slot, free[slot])
     return missing
 
 

@@ -29,6 +29,8 @@ LEAF_SIZE = 16
 MOST_REQUIREMENTS = 62
 # A typed -1: a plain one is a literal to numba, which compiles callees anew for each literal.
 NONE = cast("int", np.int64(-1))
+# Below infinity, which is the distance to a tree node without room.
+FARTHEST = np.finfo(np.float64).max
 
 
 class CapacityTree(NamedTuple):
@@ -253,7 +255,7 @@ def refresh(tree: CapacityTree) -> None:
     leaves, rooms = len(tree.box) // 2, tree.box.shape[1]
     for room in range(2 * (tree.slot.shape[1] - 1), rooms):
         for leaf in range(leaves):
-            _refresh_leaf(tree, leaf, room)
+            _refresh_leaf(tree.slot, tree.box, tree.offer, leaf, room)
         for t in range(leaves - 1, 0, -1):
             tree.box[t, room] = max(tree.box[2 * t, room], tree.box[2 * t + 1, room])
     if len(tree.ranking.hub):
@@ -268,14 +270,14 @@ def write_free(tree: CapacityTree, free: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _refresh_leaf(tree: CapacityTree, leaf: int, column: int) -> None:
-    n, free, leaves = len(tree.slot), tree.slot.shape[1] - 1, len(tree.box) // 2
+def _refresh_leaf(rows: Floats, box: Floats, offer: Ints, leaf: int, column: int) -> None:
+    n, free, leaves = len(rows), rows.shape[1] - 1, len(box) // 2
     requirement = column - 2 * free  # 0 is for slots of every kind
     room = -math.inf
     for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
-        if requirement == 0 or meets(tree, slot, requirement):
-            room = max(room, tree.slot[slot, free])
-    tree.box[leaves + leaf, column] = room
+        if requirement == 0 or (offer[slot] >> (requirement - 1)) & 1:
+            room = max(room, rows[slot, free])
+    box[leaves + leaf, column] = room
 
 
 @njit(cache=True, nogil=True)
@@ -284,24 +286,33 @@ def meets(tree: CapacityTree, slot: int, requirement: int) -> bool:
     return (tree.offer[slot] >> (requirement - 1)) & 1 == 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def set_free(tree: CapacityTree, slot: int, free: float) -> None:
     """Change one slot's free capacity, in log n."""
-    tree.slot[slot, tree.slot.shape[1] - 1] = free
     if len(tree.ranking.hub):
-        set_ranked(tree.ranking, slot, free)
-    n, leaves, rooms = len(tree.slot), len(tree.box) // 2, tree.box.shape[1]
+        set_ranked(tree.ranking.order, tree.ranking.room, slot, free)
+    set_room(tree.slot, tree.box, tree.offer, slot, free)
+
+
+@njit(cache=True, nogil=True)
+def set_room(rows: Floats, box: Floats, offer: Ints, slot: int, free: float) -> None:
+    """`set_free` without the ranking, of columns of a `CapacityTree`."""
+    n, leaves, rooms, last = len(rows), len(box) // 2, box.shape[1], rows.shape[1] - 1
+    greater = max(rows[slot, last], free)
+    rows[slot, last] = free
     leaf = slot * leaves // n
     while (leaf + 1) * n // leaves <= slot:
         leaf += 1
-    for column in range(2 * (tree.slot.shape[1] - 1), rooms):
-        _refresh_leaf(tree, leaf, column)
+    for column in range(2 * last, rooms):
+        if greater < box[leaves + leaf, column]:
+            continue  # another slot has the most
+        _refresh_leaf(rows, box, offer, leaf, column)
         t = (leaves + leaf) // 2
         while t >= 1:
-            room = max(tree.box[2 * t, column], tree.box[2 * t + 1, column])
-            if room == tree.box[t, column]:
+            room = max(box[2 * t, column], box[2 * t + 1, column])
+            if room == box[t, column]:
                 break
-            tree.box[t, column] = room
+            box[t, column] = room
             t //= 2
 
 
@@ -326,7 +337,8 @@ def flat_distance(box: Floats, t: int, x: float, y: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _is(point: Floats, hub: Floats) -> bool:
+def is_at(point: Floats, hub: Floats) -> bool:
+    """Whether a point is the hub."""
     same = True
     for k in range(len(hub)):
         same &= point[k] == hub[k]
@@ -378,29 +390,45 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     Returns:
         How many were found, at most k.
     """
-    if len(tree.ranking.hub) and not needs and _is(point, tree.ranking.hub):
-        return nearest_ranked(
-            tree.ranking, tree.slot, tree.rise, required, search.slot, search.square
-        )
-    # Columns named once: reading them out of the tuple in the loop costs a reference count each.
-    rows, nodes, box = tree.slot, tree.node, tree.box
+    hub, order, room = tree.ranking.hub, tree.ranking.order, tree.ranking.room
+    rows, nodes, box, rise, offer = tree.slot, tree.node, tree.box, tree.rise, tree.offer
+    if len(hub) and not needs and is_at(point, hub):
+        return nearest_ranked(hub, order, room, rows, rise, required, search.slot, search.square)
+    return nearest_in_boxes(rows, nodes, box, rise, offer, point, required, needs, search)
+
+
+@njit(cache=True, nogil=True)
+def nearest_in_boxes(
+    rows: Floats,
+    nodes: Ints,
+    box: Floats,
+    rise: Floats,
+    offer: Ints,
+    point: Floats,
+    required: float,
+    needs: int,
+    search: Search,
+) -> int:
+    """`nearest` without the ranking, of the columns of a `CapacityTree`.
+
+    For loops over many joins: a call copies what describes every column of its tuples, and with
+    all tuples of the state that takes longer than the search.
+    """
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
-    k, d = len(slots), len(point)
+    k, d, exact = len(slots), len(point), search.exact
     n, leaves, room = len(rows), len(box) // 2, 2 * d + needs
-    rise, offer, tall, exact = tree.rise, tree.offer, len(tree.rise) > 0, search.exact
+    tall = len(rise) > 0
     flat, x, y = d == 2, point[0], point[d - 1]
     found = 0
     if box[1, room] < required:
         return 0
     stack[0], bounds[0] = 1, 0.0
     top = 1
-    limit = cut = math.inf  # the farthest of the k found, and beyond what nothing is visited
+    limit = cut = FARTHEST  # the farthest of the k found, and beyond what nothing is visited
     while top > 0:
         top -= 1
-        t = stack[top]
-        if bounds[top] > cut:
-            continue
-        if t < leaves:
+        t, bound = stack[top], bounds[top]
+        while t < leaves and bound <= cut:  # down to the nearest leaf
             near, far = 2 * t, 2 * t + 1
             near_bound = far_bound = math.inf
             if box[near, room] >= required:
@@ -415,12 +443,11 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
             if far_bound < near_bound:
                 near, far = far, near
                 near_bound, far_bound = far_bound, near_bound
-            if far_bound < math.inf and far_bound <= cut:
+            if far_bound <= cut:
                 stack[top], bounds[top] = far, far_bound
                 top += 1
-            if near_bound < math.inf:
-                stack[top], bounds[top] = near, near_bound
-                top += 1
+            t, bound = near, near_bound
+        if bound > cut:
             continue
         leaf = t - leaves
         for slot in range(leaf * n // leaves, (leaf + 1) * n // leaves):
