@@ -12,9 +12,9 @@ from nova_core.costspace.measurements import (
     pairs_of,
     symmetric,
 )
-from nova_core.costspace.sweeps import Progress, Workers
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, PairLatencies
+from nova_core.workers import Progress, Workers
 
 METHODS = ("solver", "vivaldi", "smacof", "classical")
 # Multidimensional scaling takes a whole matrix and has no heights.

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.costspace.sweeps import Workers
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints, PairLatencies, Strings
+from nova_core.workers import Workers
 
 # Rounds of digests: nodes with equal latencies are told apart by their neighbours' digests.
 _REFINEMENTS = 3

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
-from nova_core.costspace.sweeps import Workers
 from nova_core.model.problem import Floats
+from nova_core.workers import Workers
 
 _SMACOF_ITERATIONS = 1000
 # Each outlier would have its own eigenvector; clipping leaves the first ones to geography.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
 from nova_core.costspace.scaling import classical_mds, shortest_paths, spectral_start
-from nova_core.costspace.sweeps import Progress, Workers
+from nova_core.workers import Progress, Workers
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nova_core.costspace.measurements import NeighbourGraph
 from nova_core.costspace.scaling import spectral_start
-from nova_core.costspace.sweeps import PARALLEL_NODES, Progress, Workers
+from nova_core.workers import PARALLEL_NODES, Progress, Workers
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _warm_up(case: Case) -> None:
     from dataclasses import replace
 
     from nova_core.costspace import LiveCostSpace, embed
-    from nova_core.costspace.sweeps import PARALLEL_NODES
+    from nova_core.workers import PARALLEL_NODES
     from nova_testbed.internet import SyntheticInternet
 
     for nodes in (100, PARALLEL_NODES):

@@ -23,6 +23,7 @@ from nova_core.placement.kernels.ranking import (
     refresh_ranking,
     set_ranked,
 )
+from nova_core.workers import Workers
 
 LEAF_SIZE = 16
 # Bits of a number without its sign.
@@ -145,21 +146,26 @@ def build(
             for nothing.
         meets: (r, N) whether nodes meet each requirement; None where no join has any.
     """
+    n, d = len(node), position.shape[1]
     requirements = 0 if meets is None else len(meets)
-    tree: CapacityTree = _build(
-        position,
-        free,
-        np.empty((0, 2)) if rise is None else rise,
-        node,
-        requirements,
-        np.empty(0, np.int64),
-        no_ranking(),
-    )
+    leaves = 1
+    while leaves * LEAF_SIZE < n:
+        leaves *= 2
+    rises = np.empty((0, 2))
+    slot, node, wide = _rows(position, free, rises if rise is None else rise, node, leaves)
+    with Workers(n) as workers:
+        subtrees = 1
+        while subtrees < min(workers.threads, leaves):
+            subtrees *= 2
+        _split(0, 1, slot, node, wide, leaves, d, 1, subtrees)
+        workers.run(_split, 0, subtrees, slot, node, wide, leaves, d, subtrees, leaves)
+    box = _boxes(slot, leaves, d, requirements)
+    offer = np.empty(0, np.int64)
     if meets is not None:
-        bits = np.int64(1) << np.arange(requirements)
-        tree = tree._replace(offer=bits @ meets[:, tree.node])
+        offer = (np.int64(1) << np.arange(requirements)) @ meets[:, node]
     if rise is not None:
-        tree = tree._replace(rise=_with_least(tree.rise, len(tree.box) // 2))
+        rises, slot = _with_least(slot[:, d + 1 :], leaves), slot[:, : d + 1].copy()
+    tree = CapacityTree(slot, node, box, rises, offer, no_ranking())
     refresh(tree)
     if hub is None:
         return tree
@@ -183,19 +189,18 @@ def _with_least(rise: Floats, leaves: int) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _build(
-    position: Floats,
-    free: Floats,
-    rise: Floats,
-    node: Ints,
-    requirements: int,
-    offer: Ints,
-    ranking: Ranking,
-) -> CapacityTree:
-    """The tree but for the room and the least rise below its nodes.
+def _rows(
+    position: Floats, free: Floats, rise: Floats, node: Ints, leaves: int
+) -> tuple[Floats, Ints, Floats]:
+    """Rows of the slots in no order yet, their nodes, and room for the extents of tree nodes.
 
-    Rises split it like one more coordinate: where low nodes are apart from tall ones, the least
-    rise below a tree node tells more.
+    Rises split the tree like one more coordinate: where low nodes are apart from tall ones, the
+    least rise below a tree node tells more.
+
+    Returns:
+        (n, d + 1, or d + 3 with rises) coordinates, free capacity and rises; (n,) nodes; and
+        (2 leaves, 2, d, or d + 1 with rises) least and greatest of what may be split, the root's
+        filled in.
     """
     n, d = len(node), position.shape[1]
     tall = len(rise) > 0
@@ -205,34 +210,61 @@ def _build(
         slot[i, d] = free[node[i]]
         if tall:
             slot[i, d + 1 :] = rise[node[i]]
-    node = node.copy()
-    # Columns that may be split: the coordinates, and the rise behind the free capacity.
-    split = np.arange(d + 1 if tall else d)
-    split[d:] += 1
-    leaves = 1
-    while leaves * LEAF_SIZE < n:
-        leaves *= 2
-    box = np.empty((2 * leaves, 2 * d + 1 + requirements))
-    # Downwards, boxes are only halved at the splits, which suffices to choose the widest axis.
-    wide = np.empty((2 * leaves, 2, len(split)))
-    for k in range(len(split)):
-        wide[1, 0, k], wide[1, 1, k] = slot[:, split[k]].min(), slot[:, split[k]].max()
-    first, width = 1, leaves  # of a level: its first tree node, leaves below each
-    while width > 1:
-        for t in range(first, 2 * first):
-            leaf = (t - first) * width
-            begin, end = leaf * n // leaves, (leaf + width) * n // leaves
+    wide = np.empty((2 * leaves, 2, d + 1 if tall else d))
+    for k in range(wide.shape[2]):
+        column = slot[:, k if k < d else d + 1]
+        wide[1, 0, k], wide[1, 1, k] = column.min(), column.max()
+    return slot, node.copy(), wide
+
+
+@njit(cache=True, nogil=True)
+def _split(
+    begin: int,
+    end: int,
+    slot: Floats,
+    node: Ints,
+    wide: Floats,
+    leaves: int,
+    d: int,
+    roots: int,
+    until: int,
+) -> None:
+    """Split subtrees, each tree node along its widest axis; any threads may, side by side.
+
+    Args:
+        begin: the first subtree.
+        end: behind the last one.
+        slot: (n, ...) rows of the slots, reordered.
+        node: (n,) their nodes, reordered alike.
+        wide: extents of tree nodes (`_rows`). Downwards, boxes are only halved at the splits, which
+            suffices to choose the widest axis.
+        leaves: number of leaves of the whole tree.
+        d: number of coordinates; what is split beyond them lies behind the free capacity.
+        roots: how many subtrees there are, a power of two.
+        until: how many tree nodes the first level has that is not split.
+    """
+    n, first, count = len(slot), roots + begin, end - begin
+    width = leaves // roots  # leaves below each tree node of the level
+    while width > leaves // until:
+        for t in range(first, first + count):
+            leaf = t * width - leaves
+            low, high = leaf * n // leaves, (leaf + width) * n // leaves
             middle = (leaf + width // 2) * n // leaves
             axis = 0
-            for k in range(1, len(split)):
+            for k in range(1, wide.shape[2]):
                 if wide[t, 1, k] - wide[t, 0, k] > wide[t, 1, axis] - wide[t, 0, axis]:
                     axis = k
-            select(slot, node, begin, end, middle, split[axis])
+            column = axis if axis < d else d + 1
+            select(slot, node, low, high, middle, column)
             wide[2 * t], wide[2 * t + 1] = wide[t], wide[t]
-            wide[2 * t, 1, axis] = wide[2 * t + 1, 0, axis] = slot[middle, split[axis]]
-        first *= 2
-        width //= 2
-    # Upwards, they shrink to what they hold.
+            wide[2 * t, 1, axis] = wide[2 * t + 1, 0, axis] = slot[middle, column]
+        first, count, width = 2 * first, 2 * count, width // 2
+
+
+@njit(cache=True, nogil=True)
+def _boxes(slot: Floats, leaves: int, d: int, requirements: int) -> Floats:
+    """Boxes of all tree nodes, as small as what they hold; their room is left to `refresh`."""
+    n, box = len(slot), np.empty((2 * leaves, 2 * d + 1 + requirements))
     for leaf in range(leaves):
         t = leaves + leaf
         box[t, :d], box[t, d:] = math.inf, -math.inf
@@ -244,9 +276,7 @@ def _build(
         for k in range(d):
             box[t, k] = min(box[2 * t, k], box[2 * t + 1, k])
             box[t, d + k] = max(box[2 * t, d + k], box[2 * t + 1, d + k])
-    if tall:
-        rise, slot = slot[:, d + 1 :].copy(), slot[:, : d + 1].copy()
-    return CapacityTree(slot, node, box, rise, offer, ranking)
+    return box
 
 
 @njit(cache=True, nogil=True)

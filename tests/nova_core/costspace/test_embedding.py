@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nova_core import workers
 from nova_core.costspace import (
     CostSpace,
     DisconnectedError,
@@ -17,7 +18,6 @@ from nova_core.costspace import (
     pairs_of,
     sample_pairs,
     solver,
-    sweeps,
     vivaldi,
 )
 from nova_core.errors import ProblemError, ProblemWarning
@@ -119,7 +119,7 @@ def test_one_seed_gives_one_space_on_any_number_of_threads(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What many nodes get, for few.
-    for module in (sweeps, vivaldi):
+    for module in (workers, vivaldi):
         monkeypatch.setattr(module, "PARALLEL_NODES", 100)
     few = replace(solver.TUNING, dense_nodes=100, many_nodes=100)
     monkeypatch.setattr(solver, "TUNING", few)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nova_core import workers
 from nova_core.placement.kernels.capacity_tree import build, nearest, search_for, set_free
 
 
@@ -55,3 +58,20 @@ def test_nearest_with_room_agrees_with_brute_force(
 def test_a_full_tree_answers_nothing(hub: np.ndarray | None) -> None:
     tree = build(np.zeros((4, 2)), np.ones(4), np.arange(4), hub)
     assert nearest(tree, np.zeros(2), 2.0, 0, search_for(3, 1.0)) == 0
+
+
+@pytest.mark.parametrize("heights", [False, True])
+def test_one_tree_on_any_number_of_threads(heights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PARALLEL_NODES", 100)  # what many nodes get, for few
+    rng = np.random.default_rng(1)
+    position, free = rng.uniform(0, 100, (1000, 3)), rng.uniform(0, 9, 1000)
+    rise = rng.uniform(0, 50, (1000, 2)) if heights else None
+    trees = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=threads: range(n))
+        trees.append(build(position, free, np.arange(1000), rise=rise))
+    for tree in trees[1:]:
+        assert np.array_equal(tree.slot, trees[0].slot)
+        assert np.array_equal(tree.node, trees[0].node)
+        assert np.array_equal(tree.box[1:], trees[0].box[1:])  # no tree node has number 0
+        assert np.array_equal(tree.rise, trees[0].rise)

@@ -1,4 +1,4 @@
-"""Passes of a kernel over all nodes, on all cores, with the same result on any number of them."""
+"""Kernels on all cores, with the same result on any number of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARALLEL_NODES = 20_000
 
 
 class Workers:
-    """Splits ranges of nodes among threads; a context manager."""
+    """Splits ranges of work among threads; a context manager."""
 
     def __init__(self, nodes: int, threads: int | None = None) -> None:
         """Start them.
