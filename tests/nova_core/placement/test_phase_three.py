@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from synthetic import synthetic_problem
 
 from nova_core.model.objectives import leg_weights
-from nova_core.model.problem import Problem
+from nova_core.model.problem import Links, Problem
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import cut, refine
@@ -107,6 +108,19 @@ def test_local_search_makes_best_moves_only(seed: int, headroom: float, links: i
             assert total(state) == pytest.approx(before - gain, rel=1e-9, abs=1e-6)
     check(state)
     assert (state.items.free >= -1e-7).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.7, 3.0), st.integers(1, 3))
+def test_links_with_enough_room_change_nothing(seed: int, headroom: float, dimensions: int) -> None:
+    """The first pass has one way with links and another one, much quicker, without."""
+    problem = synthetic_problem(seed, nodes=40, joins=60, headroom=headroom, dimensions=dimensions)
+    wide = Links(np.array([1]), np.array([0]), np.array([1e12]))
+    without, linked = started(problem), started(replace(problem, links=wide))
+    check(without)
+    assert np.array_equal(without.items.slot, linked.items.slot)
+    assert np.array_equal(without.items.cost, linked.items.cost)
+    assert np.array_equal(without.tree.box[1:], linked.tree.box[1:])
 
 
 @settings(max_examples=20, deadline=None)
