@@ -156,8 +156,10 @@ def run(
     finished = len(corpus_run.finished())
     if as_json:
         summary = {"output": str(output), "runs": finished, "left_out": corpus_run.dropped}
-        console.print_json(summary)
+        console.print_json({**summary, "absent": corpus_run.absent})
     else:
+        if corpus_run.absent:
+            console.say(f"{corpus_run.absent:,} runs are of plans that their queries do not have")
         console.say(f"{finished:,} runs in {output}; `nova corpus check {output}` looks at them")
     click.get_current_context().exit(1 if corpus_run.dropped else 0)
 

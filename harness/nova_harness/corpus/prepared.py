@@ -288,29 +288,34 @@ class Preparing:
         self._path, self._ranges = scratch / "problem.json", ranges
         names = [name for group in groups for name in group]
         self.memory = random_memory(self._random(_MEMORY, batch), names, ranges)
+        self._counts: dict[int, int] = {}
 
     def _random(self, *what: int) -> np.random.Generator:
         return np.random.default_rng([self._settings.seed, *what])
 
+    def has(self, item: Item) -> bool:
+        """Whether a trial's problem has so many different plans by Costream's rules."""
+        s, number = self._settings, item.problem
+        if not s.strategies or item.turn >= s.candidates:
+            return True
+        if number not in self._counts:
+            try:
+                self._counts[number] = len(self._plans(*self._drawn(item), item, 0)[1])
+            except NovaError:  # which `plan` raises, too
+                self._counts[number] = s.candidates
+        return item.turn < self._counts[number]
+
     def plan(self, item: Item) -> Prepared:
-        """One plan.
+        """One plan; with strategies, one that the problem `has`.
 
         Raises:
-            NovaError: where no drawn hardware fits the cores, or, with strategies, where the
-                problem has no other plan.
+            NovaError: where no drawn hardware fits the cores.
         """
         s, turn = self._settings, item.turn
-        queries = random_queries(
-            (s.seed, _QUERY, item.problem), self._together(item), self._load, self._ranges
-        )
-        group = self.groups[item.problem % len(self.groups)]
+        queries, group = self._drawn(item)
         hardware, plans = self._plans(queries, group, item, 0)
         if turn >= s.candidates:
             plan = self._by_strategy(plans[0].problem, s.strategies[turn - s.candidates])
-        elif s.strategies:
-            if turn >= len(plans):
-                raise NovaError(f"its query has {len(plans)} different plans by Costream's rules")
-            plan = plans[turn]
         else:
             if turn >= len(plans):
                 hardware, plans = self._plans(queries, group, item, turn)
@@ -318,6 +323,12 @@ class Preparing:
         slides = set[float]().union(*(one.slides_s for one in queries))
         seconds = measured_s(slides, s.duration_s, MOST_SECONDS - s.warm_up_s)
         return Prepared(item, tuple(queries), hardware, plan, seconds)
+
+    def _drawn(self, item: Item) -> tuple[list[RandomQuery], Sequence[str]]:
+        """The queries of an item's problem, and their hosts."""
+        seed = (self._settings.seed, _QUERY, item.problem)
+        queries = random_queries(seed, self._together(item), self._load, self._ranges)
+        return queries, self.groups[item.problem % len(self.groups)]
 
     def _together(self, item: Item) -> int:
         """How many queries a problem has; strategies are compared on one."""

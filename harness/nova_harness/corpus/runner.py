@@ -102,6 +102,7 @@ class CorpusRun:
         runs: how many in all, without repetitions.
         watcher: progress callbacks.
         dropped: runs that were left out, and why.
+        absent: number of runs of a trial whose problem has fewer different plans.
     """
 
     path: Path
@@ -109,6 +110,7 @@ class CorpusRun:
     runs: int
     watcher: Watcher
     dropped: dict[str, str] = field(default_factory=dict)
+    absent: int = 0
 
     def finished(self) -> set[str]:
         """Ids of the finished runs."""
@@ -149,9 +151,13 @@ class CorpusRun:
                 if not missing:
                     continue
                 preparing = Preparing(s, number, groups, self.load(number), Path(scratch))
+                there = [item for item in missing if preparing.has(item)]
+                self.absent += len(missing) - len(there)
+                if not there:
+                    continue
                 self.watcher.phase(f"batch {number + 1} of {len(batches)}")
                 with open_batch(preparing.memory) as batch:
-                    _Running(self, number, preparing, batch, total, Path(scratch)).run(missing)
+                    _Running(self, number, preparing, batch, total, Path(scratch)).run(there)
 
     def note(self, item: Item, reason: str) -> None:
         """Leave a run out."""

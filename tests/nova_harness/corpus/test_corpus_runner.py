@@ -13,7 +13,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_harness.corpus import rounds, runner
 from nova_harness.corpus.check import check_corpus
-from nova_harness.corpus.prepared import Settings, begin_corpus, run_of
+from nova_harness.corpus.prepared import Settings, begin_corpus, items_of, run_of
 from nova_harness.corpus.runner import CorpusRun, Watcher
 from nova_learn.traces import read_traces
 
@@ -173,8 +173,13 @@ def test_strategies_beside_other_plans_of_their_queries(tmp_path: Path) -> None:
         tmp_path / "c", InstantEngine(CLOCK), 24, batch=12, plans=6, strategies=("nova", "sink")
     )
     rows = [row for row in read_traces([corpus.path]).to_pylist() if row["repeat_of"] is None]
-    assert len(rows) + sum("again" not in name for name in corpus.dropped) == 24
-    assert all("different plans by Costream's rules" in why for why in corpus.dropped.values())
+    assert not corpus.dropped
+    items = sum(map(len, items_of(24, 12, 6)))
+    assert len(read_traces([corpus.path])) + corpus.absent == items
+    again = run(
+        tmp_path / "c", InstantEngine(CLOCK), 24, batch=12, plans=6, strategies=("nova", "sink")
+    )
+    assert again.absent == corpus.absent and not again.dropped
     by_query: dict[str, list[dict[str, object]]] = {}
     for row in sorted(rows, key=lambda row: str(row["id"])):
         by_query.setdefault(str(row["query"]), []).append(row)
