@@ -318,6 +318,7 @@ class Preparing:
             plan = self._by_strategy(plans[0].problem, s.strategies[turn - s.candidates])
         else:
             if turn >= len(plans):
+                assert not s.strategies, "plans of a trial are of one problem"
                 hardware, plans = self._plans(queries, group, item, turn)
             plan = plans[min(turn, len(plans) - 1)]
         slides = set[float]().union(*(one.slides_s for one in queries))

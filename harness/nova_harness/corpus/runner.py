@@ -151,13 +151,13 @@ class CorpusRun:
                 if not missing:
                     continue
                 preparing = Preparing(s, number, groups, self.load(number), Path(scratch))
-                there = [item for item in missing if preparing.has(item)]
-                self.absent += len(missing) - len(there)
-                if not there:
+                possible = [item for item in missing if preparing.has(item)]
+                self.absent += len(missing) - len(possible)
+                if not possible:
                     continue
                 self.watcher.phase(f"batch {number + 1} of {len(batches)}")
                 with open_batch(preparing.memory) as batch:
-                    _Running(self, number, preparing, batch, total, Path(scratch)).run(there)
+                    _Running(self, number, preparing, batch, total, Path(scratch)).run(possible)
 
     def note(self, item: Item, reason: str) -> None:
         """Leave a run out."""

@@ -12,11 +12,9 @@ from nova_core.placement.kernels.capacity_tree import (
     NONE,
     CapacityTree,
     Search,
-    is_at,
     nearest,
-    nearest_in_boxes,
     search_for,
-    set_room,
+    set_free,
     write_free,
 )
 from nova_core.placement.kernels.items import (
@@ -31,7 +29,6 @@ from nova_core.placement.kernels.items import (
     leave_unplaced,
     needs_of,
 )
-from nova_core.placement.kernels.ranking import nearest_ranked, set_ranked
 from nova_core.placement.kernels.residents import AFTER, enter
 
 
@@ -60,10 +57,9 @@ def assign_whole(
         How many items are unplaced.
     """
     search = search_for(nearby, exact)
-    # Columns named once, see `nearest_in_boxes`.
-    rows, nodes, box, rise, offer = tree.slot, tree.node, tree.box, tree.rise, tree.offer
-    hub, order_of_hub, room = tree.ranking.hub, tree.ranking.order, tree.ranking.room
-    points, anchors, largest, minimum = pairs.point, pairs.anchors, pairs.largest, pairs.minimum
+    # Columns named once, and few calls with whole tuples: each copies what describes all columns.
+    position, points, anchors = tree.slot, pairs.point, pairs.anchors
+    largest, minimum = pairs.largest, pairs.minimum
     size, rate, weights, free = items.size, items.rate, items.weights, items.free
     first, chain, slot_of, cost_of = items.first, items.chain, items.slot, items.cost
     plain = len(links.target) == 0 and len(pairs.height) == 0
@@ -75,15 +71,8 @@ def assign_whole(
                 tree, links, pairs, item, rate, weights, item, need, search
             )
         elif size[item] <= largest:
-            point, needs = points[item], needs_of(pairs, item)
-            if len(hub) and not needs and is_at(point, hub):
-                found = nearest_ranked(
-                    hub, order_of_hub, room, rows, rise, need, search.slot, search.square
-                )
-            else:
-                found = nearest_in_boxes(rows, nodes, box, rise, offer, point, need, needs, search)
-            for k in range(found):
-                other = distance_cost(rows, search.slot[k], anchors, item, weights, item)
+            for k in range(nearest(tree, points[item], need, needs_of(pairs, item), search)):
+                other = distance_cost(position, search.slot[k], anchors, item, weights, item)
                 if other < cost:
                     slot, cost = search.slot[k], other
         if slot == NONE:
@@ -96,9 +85,7 @@ def assign_whole(
             free[slot] -= size[item]
         else:
             attach(tree, links, pairs, items, item, slot, cost)
-        if len(hub):
-            set_ranked(order_of_hub, room, slot, free[slot])
-        set_room(rows, box, offer, slot, free[slot])
+        set_free(tree, slot, free[slot])
     return missing
 
 

@@ -316,17 +316,12 @@ def meets(tree: CapacityTree, slot: int, requirement: int) -> bool:
     return (tree.offer[slot] >> (requirement - 1)) & 1 == 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def set_free(tree: CapacityTree, slot: int, free: float) -> None:
     """Change one slot's free capacity, in log n."""
     if len(tree.ranking.hub):
-        set_ranked(tree.ranking.order, tree.ranking.room, slot, free)
-    set_room(tree.slot, tree.box, tree.offer, slot, free)
-
-
-@njit(cache=True, nogil=True)
-def set_room(rows: Floats, box: Floats, offer: Ints, slot: int, free: float) -> None:
-    """`set_free` without the ranking, of columns of a `CapacityTree`."""
+        set_ranked(tree.ranking, slot, free)
+    rows, box, offer = tree.slot, tree.box, tree.offer
     n, leaves, rooms, last = len(rows), len(box) // 2, box.shape[1], rows.shape[1] - 1
     greater = max(rows[slot, last], free)
     rows[slot, last] = free
@@ -367,8 +362,7 @@ def flat_distance(box: Floats, t: int, x: float, y: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def is_at(point: Floats, hub: Floats) -> bool:
-    """Whether a point is the hub."""
+def _is(point: Floats, hub: Floats) -> bool:
     same = True
     for k in range(len(hub)):
         same &= point[k] == hub[k]
@@ -420,30 +414,12 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
     Returns:
         How many were found, at most k.
     """
-    hub, order, room = tree.ranking.hub, tree.ranking.order, tree.ranking.room
+    if len(tree.ranking.hub) and not needs and _is(point, tree.ranking.hub):
+        return nearest_ranked(
+            tree.ranking, tree.slot, tree.rise, required, search.slot, search.square
+        )
+    # Columns named once: reading them out of the tuple in the loop costs a reference count each.
     rows, nodes, box, rise, offer = tree.slot, tree.node, tree.box, tree.rise, tree.offer
-    if len(hub) and not needs and is_at(point, hub):
-        return nearest_ranked(hub, order, room, rows, rise, required, search.slot, search.square)
-    return nearest_in_boxes(rows, nodes, box, rise, offer, point, required, needs, search)
-
-
-@njit(cache=True, nogil=True)
-def nearest_in_boxes(
-    rows: Floats,
-    nodes: Ints,
-    box: Floats,
-    rise: Floats,
-    offer: Ints,
-    point: Floats,
-    required: float,
-    needs: int,
-    search: Search,
-) -> int:
-    """`nearest` without the ranking, of the columns of a `CapacityTree`.
-
-    For loops over many joins: a call copies what describes every column of its tuples, and with
-    all tuples of the state that takes longer than the search.
-    """
     slots, squares, stack, bounds = search.slot, search.square, search.stack, search.bound
     k, d, exact = len(slots), len(point), search.exact
     n, leaves, room = len(rows), len(box) // 2, 2 * d + needs

@@ -104,9 +104,10 @@ def refresh_ranking(ranking: Ranking, rows: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def set_ranked(order: Ints, room: Floats, slot: int, free: float) -> None:
+def set_ranked(ranking: Ranking, slot: int, free: float) -> None:
     """Change one slot's free capacity, in log n."""
-    t = len(room) // 2 + order[1, slot]
+    room = ranking.room
+    t = len(room) // 2 + ranking.order[1, slot]
     room[t] = free
     t //= 2
     while t >= 1:
@@ -119,16 +120,10 @@ def set_ranked(order: Ints, room: Floats, slot: int, free: float) -> None:
 
 @njit(cache=True, nogil=True)
 def nearest_ranked(
-    hub: Floats,
-    order: Ints,
-    room: Floats,
-    rows: Floats,
-    rise: Floats,
-    required: float,
-    slots: Ints,
-    squares: Floats,
+    ranking: Ranking, rows: Floats, rise: Floats, required: float, slots: Ints, squares: Floats
 ) -> int:
     """The slots nearest the hub with room for ``required``, nearest first; how many."""
+    hub, order, room = ranking.hub, ranking.order, ranking.room
     leaves = len(room) // 2
     found, t = 0, 1
     if room[1] < required:

@@ -15,7 +15,7 @@ from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Links, Problem
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
-from nova_core.placement.kernels import cut, refine
+from nova_core.placement.kernels import cut, refine, tuning
 from nova_core.placement.kernels.items import cost_on
 from nova_core.placement.kernels.tuning import DEEP_EFFORT, EPSILON, UNPLACED_COST
 from nova_core.placement.partitioning import maximum_partition_rate
@@ -112,15 +112,21 @@ def test_local_search_makes_best_moves_only(seed: int, headroom: float, links: i
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.7, 3.0), st.integers(1, 3))
-def test_links_with_enough_room_change_nothing(seed: int, headroom: float, dimensions: int) -> None:
-    """The first pass has one way with links and another one, much quicker, without."""
+def test_neither_links_with_enough_room_nor_a_ranking_change_anything(
+    seed: int, headroom: float, dimensions: int
+) -> None:
+    """Without links, the first pass is a quicker one; a ranking serves joins that share a point."""
     problem = synthetic_problem(seed, nodes=40, joins=60, headroom=headroom, dimensions=dimensions)
     wide = Links(np.array([1]), np.array([0]), np.array([1e12]))
     without, linked = started(problem), started(replace(problem, links=wide))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "HUB_JOINS", 1)
+        ranked = started(problem)
     check(without)
-    assert np.array_equal(without.items.slot, linked.items.slot)
-    assert np.array_equal(without.items.cost, linked.items.cost)
-    assert np.array_equal(without.tree.box[1:], linked.tree.box[1:])
+    for other in (linked, ranked):
+        assert np.array_equal(without.items.slot, other.items.slot)
+        assert np.array_equal(without.items.cost, other.items.cost)
+        assert np.array_equal(without.tree.box[1:], other.tree.box[1:])
 
 
 @settings(max_examples=20, deadline=None)
