@@ -7,6 +7,7 @@ inner nodes. Instances of one pair on one node share what arrives, and each sele
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -133,6 +134,16 @@ class Dataflow:
 
         moved = [replace(one, node="") if free(one) else one for one in self.operators]
         return replace(self, operators=tuple(moved))
+
+    def of_sources(self, names: Collection[str]) -> Dataflow:
+        """The part that these sources feed; both sources of a join are among them, or neither."""
+        kept: dict[str, Operator] = {}
+        for one in self.operators:
+            inputs = tuple(name for name in one.inputs if name in kept)
+            right = tuple(name for name in one.right if name in kept)
+            if one.source in names if one.kind == SOURCE else inputs:
+                kept[one.name] = replace(one, inputs=inputs, right=right)
+        return replace(self, operators=tuple(kept.values()))
 
     def result_files(self, path: str) -> dict[str, str]:
         """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""

@@ -13,34 +13,38 @@ from nova_testbed.inventory import read_inventory
 from nova_workloads.base import Traffic
 from nova_workloads.debs import DebsWorkload
 
-# Positions of the sink and of two sources.
+# Positions of the sink and of two sources, and of two more.
 ENDS = {"hub": 0.0, "left": 20.0, "right": 20.0}
+MORE = {"left2": -20.0, "right2": -20.0}
 
 
 def placed_join(
-    directory: Path, workers: Mapping[str, float], hub: float = 600.0
+    directory: Path, workers: Mapping[str, float], hub: float = 600.0, regions: int = 1
 ) -> tuple[Problem, Plan]:
     """One join of 400 tuples/s of ``left`` and ``right`` to ``hub``, as nova places it.
+
+    With two regions another one of ``left2`` and ``right2``.
 
     Args:
         directory: for files.
         workers: other hosts and their positions on a line, ms; each can take 600 tuples/s.
         hub: what the sink's host can take, tuples/s.
     """
-    roles = {"hub": "sink", "left": "source", "right": "source"}
+    ends = ENDS if regions == 1 else ENDS | MORE
+    roles = dict.fromkeys(ends, "source") | {"hub": "sink"}
     lines = [
-        f"  - {{name: {name}, role: {roles.get(name, 'worker')}}}" for name in (*ENDS, *workers)
+        f"  - {{name: {name}, role: {roles.get(name, 'worker')}}}" for name in (*ends, *workers)
     ]
     head = ["inventory: 1", "name: control", "virtual: true", "hosts:"]
     (directory / "rack.yaml").write_text("\n".join([*head, *lines, "network: {rtt_ms: 20}"]) + "\n")
-    capacity = dict.fromkeys(workers, 600.0) | {"hub": hub, "left": 10.0, "right": 10.0}
+    capacity = dict.fromkeys(workers, 600.0) | dict.fromkeys(ends, 10.0) | {"hub": hub}
     document = problem_document(
         read_inventory(directory / "rack.yaml"),
         capacity,
-        DebsWorkload(regions=1),
+        DebsWorkload(regions=regions),
         Traffic(200, 100),
     )
-    for row, x in zip(document["nodes"], (*ENDS.values(), *workers.values()), strict=True):
+    for row, x in zip(document["nodes"], (*ends.values(), *workers.values()), strict=True):
         row["position"] = [x, 0.0]
     del document["latency"]
     problem = problem_of(document, directory / "problem.yaml")

@@ -14,6 +14,7 @@ from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
 from nova_harness.bench.handovers import Case, _plans, figures, measure
 from nova_harness.control.controller import Entry
+from nova_harness.control.outcome import silence_ms
 from nova_testbed.inventory import read_inventory
 
 CASE = Case(1000, 1, 1, 10.0, 100, load=False, seed=0)
@@ -60,7 +61,7 @@ def test_figures_are_of_their_periods() -> None:
     entries = [Entry(100.5, "handed-over", "", log)]
     compared = SimpleNamespace(delivered=7, lost=1, duplicated=2, wrong=3)
     valid = [results(80, 100, old_late), results(100, 125, new_late)]
-    observed: Any = SimpleNamespace(valid=valid, compared=compared)
+    observed: Any = SimpleNamespace(valid=[valid], compared=compared, silence_ms=silence_ms(valid))
     one = figures(CASE, entries, observed, 125_000)
     assert (one.results, one.lost, one.doubled, one.wrong) == (7, 1, 2, 3)
     assert one.decided_s == pytest.approx([6])
@@ -73,7 +74,7 @@ def test_figures_are_of_their_periods() -> None:
     assert one.deploying_p9999_ms == pytest.approx(90)
     assert one.steady_p9999_ms == pytest.approx(50)
     # The new job has delivered nothing.
-    observed.valid[1] = observed.valid[1][:0]
+    valid[1] = valid[1][:0]
     with pytest.raises(NovaError, match="no results for seconds: the hosts need a lower --rate"):
         figures(CASE, entries, observed, 125_000)
 

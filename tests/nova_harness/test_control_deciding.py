@@ -323,21 +323,22 @@ def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
     _, plan = placed
     flow = from_plan(plan, plan.problem)
     (join,) = (one.name for one in flow.operators if one.kind == "join")
-    watch = JoinsWatch(flow)
+    watch = JoinsWatch([flow])
 
-    def job(busy: float, received: int) -> dict[str, list[dict[str, object]]]:
+    def job(busy: float, received: int) -> dict[str, Any]:
         return {
+            "jid": "c0ffee",
             "vertices": [
                 vertex("1", join, busy, 0, received),
                 vertex("2", "Source: x", "NaN", 0, 0),
-            ]
+            ],
         }
 
-    assert watch.look(job(0, 0), 0.0) == {}
-    assert watch.look(job(2000, 600), 2.0) == {}
-    assert watch.look(job(5000, 1500), 5.0) == {"near": 300.0}
-    assert watch.look(job(5000, 1500), 7.0) == {"near": 300.0}
-    assert watch.look(job(7000, 2500), 10.0) == {}
+    assert watch.look([job(0, 0)], 0.0) == {}
+    assert watch.look([job(2000, 600)], 2.0) == {}
+    assert watch.look([job(5000, 1500)], 5.0) == {"near": 300.0}
+    assert watch.look([job(5000, 1500)], 7.0) == {"near": 300.0}
+    assert watch.look([job(7000, 2500)], 10.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -361,20 +362,41 @@ def test_joins_that_are_held_back_all_the_time(
             Operator("sink", "hub", SINK, ("join a", "join b")),
         )
     )
-    watch = JoinsWatch(flow)
+    watch = JoinsWatch([flow])
 
     def job(part: float) -> dict[str, Any]:
         received = round(1500 * part)
         return {
+            "jid": "c0ffee",
             "vertices": [
                 vertex("1", "join a", 400 * part, near_blocked * part, received),
                 vertex("2", "join b", 400 * part, far_blocked * part, received),
                 vertex("3", "sink", sink_busy * part, 0, received),
-            ]
+            ],
         }
 
-    assert watch.look(job(0), 0.0) == {}
-    assert watch.look(job(1), 5.0) == slow
+    assert watch.look([job(0)], 0.0) == {}
+    assert watch.look([job(1)], 5.0) == slow
+
+
+def test_a_join_that_is_held_back_alone_in_its_job() -> None:
+    """The joins of all jobs count: another one is not held back, so the sink's host is not slow."""
+    flows = [
+        Dataflow((Operator(f"join {node}", node, JOIN), Operator("sink", "hub", SINK)))
+        for node in ("near", "far")
+    ]
+    watch = JoinsWatch(flows)
+
+    def jobs(part: float) -> list[dict[str, Any]]:
+        received = round(1500 * part)
+        return [
+            {"jid": jid, "vertices": [vertex("1", f"join {node}", 400 * part, held, received)]}
+            for jid, node, held in (("a", "near", 4600 * part), ("b", "far", 0))
+        ]
+
+    assert watch.look(jobs(0), 0.0) == {}
+    assert watch.look(jobs(1), 5.0) == {"near": 300.0}
+    assert JoinsWatch(flows[:1]).look(jobs(1)[:1], 5.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -436,4 +458,4 @@ def test_processes_of_an_engine_and_of_its_job(
 ) -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     watch.take(b"\n".join([b"@ 1.00", *lines, b".", b""]))
-    assert (watch.view.alive, watch.works("one", {8})) == (alive, works)
+    assert (watch.view.alive, watch.works({"one"}, {8})) == (alive, works)

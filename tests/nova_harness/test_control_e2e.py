@@ -105,7 +105,7 @@ def seen_results(page: str, job: str) -> ControlState:
     while True:
         state = msgspec.json.decode(httpx.get(f"{page}/state").content, type=ControlState)
         last = state.arrivals[-1] if state.arrivals else None
-        if state.job == job and last and last.per_second > 100 and last.p50_ms:
+        if state.jobs == [job] and last and last.per_second > 100 and last.p50_ms:
             return state
         assert time.monotonic() < until, state
         time.sleep(0.2)

@@ -11,24 +11,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from control_hosts import ENDS, placed_join
-from engine_world import WINDOW_MS, Job, Killed, Source, World, check_exactly_once, worlds
+from control_hosts import ENDS, MORE, placed_join
+from engine_world import WINDOW_MS, Job, Killed, Pool, Source, World, check_exactly_once, worlds
 
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.handover import FINISHED, RUNNING
+from nova_engines.dataflow import SOURCE, Dataflow
+from nova_engines.handover import FINISHED, RUNNING, Ledger
 from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import SourceStream, Workload
 from nova_harness.control import controller as controlling
-from nova_harness.control.controller import LEDGER, Controller, Entry, pause
+from nova_harness.control.controller import Controller, Entry, pause
 from nova_harness.control.deciding import Tuning
+from nova_harness.control.groups import ledgers_of
 from nova_harness.control.sensing import HostView
-from nova_harness.engines.base import JobSeen, JobState
+from nova_harness.engines.base import JobsSeen, JobState
 
 WORKERS = {"near": 18.0, "far": 15.0}
-HOSTS = (*ENDS, *WORKERS)
+# With room for two joins on any two of them, and for one on each.
+SPARE = WORKERS | {"spare": 30.0}
+HOSTS = (*ENDS, *MORE, *SPARE)
 TUNING = Tuning(lasting_s=1, cooldown_s=1)
 
 
@@ -50,6 +53,8 @@ class Engine:
         self.views = {name: HostView(1.0, 0.0, alive=True) for name in HOSTS}
         self.gone: set[str] = set()
         self.names: dict[str, str] = {}
+        self.flows: dict[str, Dataflow] = {}
+        self.stays_warm = ends_failed_jobs
         self.deployment = SimpleNamespace(
             hosts=Hosts(),
             work=lambda name: "",
@@ -60,12 +65,12 @@ class Engine:
             ENGINE="The engine",
         )
 
-    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> Any:
+    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> Any:
         self.world.step()
-        dataflow = from_plan(plan, plan.problem, workload)
         job = results
-        self.world.jobs_[job] = Job({number: Source() for number in range(len(workload.sources))})
-        self.names[job] = name
+        own = [workload.index(one.source) for one in dataflow.of_kind(SOURCE)]
+        self.world.jobs_[job] = Job({number: Source() for number in own})
+        self.names[job], self.flows[job] = name, dataflow
         return SimpleNamespace(name=job, dataflow=dataflow, await_running=self.world.step)
 
     def start_ms(self) -> int:
@@ -83,19 +88,21 @@ class Engine:
         return self.world.end(job)
 
     def lose(self, host: str) -> None:
-        """The host's worker ends, and with it the job that has a part there."""
+        """The host's worker ends, and with it the jobs that have a part there."""
         self.gone.add(host)
-        for one in self.world.jobs_.values():
-            if one.state == "RUNNING":
+        for name, one in self.world.jobs_.items():
+            if one.state == "RUNNING" and host in self.flows[name].nodes:
                 one.state = "FAILED" if self.world.ends_failed_jobs else "BROKEN"
 
-    def watch(self, job: ControlledJob, dataflow: Dataflow) -> Any:
-        def look(now: float) -> JobSeen:
-            state = self.world.state(job)
+    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> Any:
+        def look(now: float) -> JobsSeen:
+            states = {job.job: self.world.state(job) for job, _ in running}
             if self.world.ends_failed_jobs:
-                return JobSeen(state, set(HOSTS) - self.gone)
+                return JobsSeen(states, set(HOSTS) - self.gone)
             # Only hosts tell that it has failed.
-            return JobSeen(FINISHED if state == FINISHED else RUNNING)
+            return JobsSeen(
+                {job: FINISHED if one == FINISHED else RUNNING for job, one in states.items()}
+            )
 
         return SimpleNamespace(look=look)
 
@@ -138,7 +145,7 @@ class Sensor:
     def expect(self, name: str, sessions: set[int]) -> None:
         pass
 
-    def follow(self, job: str, workers: dict[str, set[int]]) -> None:
+    def follow(self, jobs: frozenset[str], workers: dict[str, set[int]]) -> None:
         pass
 
     def close(self) -> None:
@@ -169,6 +176,7 @@ class Controlled:
         patch: pytest.MonkeyPatch,
     ) -> None:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
+        patch.setattr(controlling, "ThreadPoolExecutor", Pool)
         patch.setattr(controlling, "HostFiles", lambda hosts: engine.world)
         patch.setattr(controlling, "HostSensor", lambda hosts, sessions, orders: Sensor(engine))
         patch.setattr(
@@ -195,10 +203,13 @@ class Controlled:
             self.engine.world.pass_time(500)
 
     def check(self) -> int:
-        """Its job ends, exactly once; how many jobs there were."""
-        end = self.controller.end()
-        ledger = self.directory / LEDGER
-        jobs = check_exactly_once(self.engine.world, ledger, end)
+        """Its jobs end, exactly once; how many there were."""
+        self.controller.end()
+        world, jobs = self.engine.world, list[str]()
+        for path in ledgers_of(self.directory):
+            end = Ledger.read(path).end_ms
+            assert end is not None
+            jobs += check_exactly_once(world, path, end)
         assert [one.state for one in self.engine.jobs() if one.runs] == []
         return len(jobs)
 
@@ -245,7 +256,7 @@ def test_the_cool_down_counts_from_the_boundary(
     """The job before may need seconds to end after it, to work off what it was behind."""
     engine = Engine(world())
     one = begin(engine)
-    handover = one.controller.handover
+    handover = one.controller.groups[0].handover
     plan = handover.plan
 
     def late(job: ControlledJob) -> int:
@@ -290,6 +301,13 @@ def test_killed_at_every_step(
     lost: bool, ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
 ) -> None:
     """While it hands over, or joins anew after a failure; another one goes on."""
+    assert killed_at_every_step(lost, ends_failed_jobs, world, begin) == {2}
+
+
+def killed_at_every_step(
+    lost: bool, ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
+) -> set[int]:
+    """How many jobs there were."""
     jobs, fatal, killed, engines = set(), 0, True, []
     while killed:
         engine = Engine(world(), ends_failed_jobs=ends_failed_jobs)
@@ -315,7 +333,8 @@ def test_killed_at_every_step(
         one.run(6)
         jobs.add(one.check())
         assert fatal < 300
-    assert fatal > 15 and jobs == {2}
+    assert fatal > 15
+    return jobs
 
 
 def test_a_source_that_answers_too_late(world: Callable[[], World], begin: Begin) -> None:
@@ -340,8 +359,9 @@ def test_a_host_that_flaps(world: Callable[[], World], begin: Begin) -> None:
     one.run(3)
     for _ in range(10):
         engine.gone.add("near")
-        last = engine.world.jobs_[one.controller.running.job.job]
-        if "near" in one.controller.running.dataflow.nodes:
+        running = one.controller.groups[0].running
+        last = engine.world.jobs_[running.job.job]
+        if "near" in running.target.dataflow.nodes:
             last.state = "FAILED"
         one.run(3)
         engine.gone.discard("near")
@@ -366,3 +386,118 @@ def test_a_second_controller_of_the_same_hosts_is_refused(
         Controlled(engine, other, placed, monkeypatch)
     one.run(3)
     assert one.check() == 1
+
+
+# --- two joins that share no source: two jobs ---------------------------------------------------
+
+
+@pytest.fixture
+def begin_two(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Begin:
+    """As `begin`, for two joins, on ``near`` and ``far``; ``spare`` has room for one."""
+    placed = placed_join(tmp_path_factory.mktemp("two"), SPARE, hub=450.0, regions=2)
+    hosts = placed[0].nodes.ids[placed[1].instances.node].tolist()
+    assert sorted(hosts) == ["far", "near"]
+    directories: dict[int, Path] = {}
+
+    def begun(engine: Engine) -> Controlled:
+        directory = directories.setdefault(id(engine), tmp_path / f"state-{len(directories)}")
+        directory.mkdir(exist_ok=True)
+        return Controlled(engine, directory, placed, monkeypatch)
+
+    return begun
+
+
+def on(one: Controlled) -> dict[str, str]:
+    """Which job's join is on which host."""
+    running = [group.running for group in one.controller.groups]
+    return {join.node: job.job.job for job in running for join in job.target.dataflow.joins}
+
+
+def test_a_hand_over_replaces_only_what_changes(
+    world: Callable[[], World], begin_two: Begin
+) -> None:
+    engine = Engine(world())
+    one = begin_two(engine)
+    one.run(5)
+    before = on(one)
+    engine.views["near"].taken = 0.8
+    one.run(5)
+    assert one.kinds == ["deployed", "noticed", "handed-over"]
+    after = on(one)
+    assert after.keys() == {"far", "spare"} and after["far"] == before["far"]
+    assert "1 of 2 jobs handed over" in one.log[-1].text
+    assert one.log[-1].figures["job"] == after["spare"]
+    # Another controller knows both.
+    other = begin_two(engine)
+    assert other.kinds == ["resumed"] and on(other) == after
+    other.run(3)
+    assert other.kinds == ["resumed"] and other.check() == 3
+
+
+def test_a_failure_stops_only_what_it_hits(world: Callable[[], World], begin_two: Begin) -> None:
+    engine = Engine(world())
+    one = begin_two(engine)
+    one.run(5)
+    before = on(one)
+    engine.lose("near")
+    one.run(5)
+    assert one.kinds == ["deployed", "noticed", "failed", "recovered"]
+    after = on(one)
+    assert after.keys() == {"far", "spare"} and after["far"] == before["far"]
+    assert one.check() == 3
+
+
+def test_a_lost_source_lets_the_other_job_move(
+    world: Callable[[], World], begin_two: Begin
+) -> None:
+    engine = Engine(world())
+    one = begin_two(engine)
+    one.run(5)
+    on_near = on(one)["near"]
+    lost, other = one.controller.groups
+    if lost.running.job.job == on_near:
+        lost, other = other, lost
+    (host, *_) = {node for _, node in lost.running.job.sources}
+    engine.lose(host)
+    engine.views["near"].taken = 0.8
+    one.run(6)
+    assert one.kinds.count("handed-over") == 1 and "spare" in on(one)
+    assert one.log[-1].text != one.log[-2].text
+    (waiting,) = (entry for entry in one.log if entry.kind == "waiting")
+    assert waiting.text == f"for {host}, without which nothing runs"
+    engine.gone.discard(host)
+    one.run(12)
+    assert one.kinds[-1] == "recovered"
+    assert one.check() == 4
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_two_jobs_and_a_controller_that_is_killed_at_every_step(
+    lost: bool, world: Callable[[], World], begin_two: Begin
+) -> None:
+    assert killed_at_every_step(lost, True, world, begin_two) == {3}
+
+
+def test_storm_has_one_job(world: Callable[[], World], begin_two: Begin) -> None:
+    engine = Engine(world(), ends_failed_jobs=False)
+    one = begin_two(engine)
+    one.run(3)
+    assert len(one.controller.groups) == 1 and one.check() == 1
+
+
+def test_a_controller_that_was_killed_while_it_began(
+    world: Callable[[], World], begin_two: Begin
+) -> None:
+    """Not all ledgers are there: nothing has begun."""
+    engine = Engine(world())
+    one = begin_two(engine)
+    ledgers_of(one.directory)[0].unlink()
+    with pytest.raises(NovaError, match="runs already: go on with the --state"):
+        begin_two(engine)
+    for job in ("control-1", "control-2"):
+        engine.stop(job)
+    one = begin_two(engine)
+    one.run(3)
+    assert one.kinds == ["deployed"] and one.check() == 2

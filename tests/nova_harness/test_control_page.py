@@ -36,7 +36,7 @@ from loopback_hosts import loopback_inventory, sshds
 NOW = 1_700_000_000.0
 STATE = ControlState(
     NOW,
-    "c0ffee",
+    ["c0ffee", "decaf"],
     [
         HostState("hub", "sink", (0.0, 0.0), 1.0, 0.0, 1.0, 0, "up"),
         HostState("left", "source", (-20.0, 5.0), 1.0, None, 1.0, 0, "silent"),
@@ -112,7 +112,7 @@ def test_in_a_terminal() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(drawn(STATE))
     text = console.export_text()
-    assert "job c0ffee: 429 results/s, 109 ms (99 %: 461 ms)" in text
+    assert "c0ffee, decaf: 429 results/s, 109 ms (99 %: 461 ms)" in text
     assert re.search(r"near +\S* +80 % +\S* +20 % +\S* +1", text)
     assert re.search(r"far .* lost", text) and re.search(r"left .* - .* silent", text)
     assert "handed-over handed over at 02:43:45.000" in text

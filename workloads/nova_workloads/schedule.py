@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Tuples:
 
     def __len__(self) -> int:
         return len(self.due)
+
+    def take(self, rows: Any) -> Tuples:
+        """Those rows, by their numbers or by a mask."""
+        s = self
+        return Tuples(s.stream[rows], s.sequence[rows], s.time_ms[rows], s.value[rows], s.due[rows])
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ class Measurement:
         wrong: results that the reference join does not have.
         decided_s: from the decision to the boundary.
         told_s: until all sources of the old job had agreed to the boundary.
-        silence_ms: the longest time without a result within 2 s around the boundary.
+        silence_ms: the longest time without a result of a group of joins within 2 s around the
+            boundary; group by group.
         steady_silence_ms: the same around moments between hand-overs, the median.
         after_p99_ms: 99th percentile of the 2 s after boundaries.
         steady_p99_ms: of the new jobs from 5 s after the boundary on.
@@ -185,9 +186,9 @@ class _Run:
 
     def measurement(self) -> Measurement:
         """Run it, and compare what was delivered with the reference join."""
-        from nova_engines.handover import Ledger
-        from nova_harness.control.controller import LEDGER, Controller
+        from nova_harness.control.controller import Controller
         from nova_harness.control.deciding import Tuning
+        from nova_harness.control.groups import read_ledgers
         from nova_harness.control.outcome import outcome
         from nova_harness.engines.base import ControlledEngine
         from nova_workloads.debs import DebsWorkload
@@ -201,8 +202,8 @@ class _Run:
         with closing(controller):
             controller.begin(problem, self.plans[0], flow)
             end_ms = self._hand_over(controller)
-            ledger = Ledger.read(self.state / LEDGER)
-            observed = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
+            ledgers = read_ledgers(self.state)
+            observed = outcome(ledgers, controller.hosts, problem, controller.workload)
         return figures(case, self.entries, observed, end_ms)
 
     def _hand_over(self, controller: Controller) -> int:
@@ -239,21 +240,21 @@ def figures(case: Case, entries: Sequence[Entry], observed: Outcome, end_ms: int
     Raises:
         NovaError: when a job has delivered nothing for seconds.
     """
-    from nova_harness.control.outcome import longest_gap_ms
+    from nova_harness.control.outcome import arrived_us, longest_gap_ms
 
     done = [one for one in entries if one.kind == "handed-over"]
     boundary = np.array([one.figures["boundary_ms"] for one in done]) * 1000
     begun = np.array([round(1e6 * (one.at - one.figures["seconds"])) for one in done])
-    arrive = np.sort(np.concatenate([part["arrive_us"] for part in observed.valid]))
-    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in observed.valid]
+    parts = [part for group in observed.valid for part in group]
+    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in parts]
     emit = np.concatenate(later)
-    late = np.concatenate([part["arrive_us"] for part in observed.valid]) - emit
+    late = np.concatenate([part["arrive_us"] for part in parts]) - emit
     latencies = _Latencies(emit, late)
     calm = round(1e6 * case.calm_s)
     steady = boundary + round(1e6 * STEADY_S)
-    firsts = [int(part["arrive_us"].min()) for part in observed.valid[1:] if len(part)]
     between = np.concatenate([begun - calm // 2, [end_ms * 1000 - calm // 2]]).tolist()
-    compared = observed.compared
+    compared, groups = observed.compared, [arrived_us(group) for group in observed.valid]
+    calm_gaps = [longest_gap_ms(arrive, at) for arrive in groups for at in between]
     return Measurement(
         rate=case.rate,
         handovers=len(done),
@@ -263,8 +264,8 @@ def figures(case: Case, entries: Sequence[Entry], observed: Outcome, end_ms: int
         wrong=compared.wrong,
         decided_s=((boundary - begun) / 1e6).tolist(),
         told_s=[one.figures["told_s"] for one in done],
-        silence_ms=[longest_gap_ms(arrive, first) for first in firsts],
-        steady_silence_ms=float(np.median([longest_gap_ms(arrive, at) for at in between])),
+        silence_ms=observed.silence_ms,
+        steady_silence_ms=float(np.median(calm_gaps)),
         after_p99_ms=latencies.percentile(99, boundary, boundary + round(1e6 * AFTER_S)),
         steady_p99_ms=latencies.percentile(99, steady, steady + calm),
         deploying_p9999_ms=latencies.percentile(99.99, begun, boundary),

@@ -1,4 +1,4 @@
-"""The commands ``nova control ...``: a job that follows the live optimizer, and its results."""
+"""The commands ``nova control ...``: jobs that follow the live optimizer, and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import NumberRange
+from nova_core.numbers import NumberRange, at_least
 from nova_engines.workload import LONGEST_S
 from nova_harness.commands.cluster import (
     engine_option,
@@ -41,10 +41,11 @@ state_option = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def control() -> None:
-    """Keep a running job on the live optimizer's plan, with every result exactly once."""
+    """Keep running jobs on the live optimizer's plan, with every result exactly once."""
 
 
-# Options of `nova_harness.control.deciding.Tuning`; only ``miss_after`` is the engine's.
+# Options of `nova_harness.control.deciding.Tuning`; ``miss_after`` is the engine's, ``jobs`` the
+# controller's.
 tuning_options = shared.together(
     "tuning",
     {
@@ -81,6 +82,15 @@ tuning_options = shared.together(
             metavar="SECONDS",
             help="A host that hangs or is cut off for so long is lost; one that is killed is "
             "missed at once. Where CPUs are busy, more is needed.",
+        ),
+        "jobs": click.option(
+            "--jobs",
+            type=at_least(1),
+            default=8,
+            show_default=True,
+            metavar="N",
+            help="Most jobs that joins are divided into. Joins that share no source can be jobs of "
+            "their own: when one is replaced or fails, others go on. On Storm there is one job.",
         ),
     },
 )
@@ -162,7 +172,7 @@ def run(
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
-    miss_after = tuning.pop("miss_after")
+    miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
     with (
         controlled(state),
         watching(lines=tell["as_json"]) as shown,
@@ -173,18 +183,20 @@ def run(
         refuse_clocks(engine.deployment.hosts)
         with shared.working():
             rehearse(answered, decided)
-        controller = Controller(engine, state, Tuning(**tuning), shown.note, dry_run=dry_run)
+        controller = Controller(
+            engine, state, Tuning(**tuning), shown.note, dry_run=dry_run, most_jobs=jobs
+        )
         with closing(controller), ExitStack() as disturbing:
             try:
                 controller.begin(answered, decided, flows)
                 if script is not None:
                     disturbing.enter_context(closing(controller.disturbed(script)))
                 controller.run(seconds, shown.show)
-                end = controller.end()
+                controller.end()
             except KeyboardInterrupt:
                 console.say(f"the job keeps running; --state {state} resumes control of it")
                 return
-        answer = _outcome(controller, answered, end, results)
+        answer = _outcome(controller, answered, results)
     testbed.say(answer, tell["as_json"])
     click.get_current_context().exit(0 if answer["exact"] else 1)
 
@@ -245,19 +257,17 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
     console.say(f"{len(disturbances.events)} disturbances written to {output}")
 
 
-def _outcome(
-    controller: Controller, problem: Any, end_ms: int, results: Path | None
-) -> dict[str, Any]:
-    """Outcome of an ended job; also writes its results, if ``results`` is given."""
-    from nova_engines.handover import Ledger
-    from nova_harness.control.controller import LEDGER
+def _outcome(controller: Controller, problem: Any, results: Path | None) -> dict[str, Any]:
+    """Outcome of ended jobs; also writes their results, if ``results`` is given."""
+    from nova_harness.control.groups import read_ledgers
     from nova_harness.control.outcome import outcome, write_csv
 
-    ledger = Ledger.read(controller.directory / LEDGER)
-    observed = outcome(ledger, controller.hosts, problem, controller.workload, end_ms)
+    ledgers = read_ledgers(controller.directory)
+    observed = outcome(ledgers, controller.hosts, problem, controller.workload)
     if results is not None:
-        write_csv(observed.valid, controller.workload, results)
-    return _answer(observed, len(ledger.shares))
+        parts = [part for group in observed.valid for part in group]
+        write_csv(parts, controller.workload, results)
+    return _answer(observed, sum(len(ledger.shares) for ledger in ledgers))
 
 
 def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
@@ -281,11 +291,11 @@ def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
 @contextmanager
 def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
     """The engine, up on the inventory's hosts, and under their limits."""
-    from nova_harness.control.controller import LEDGER
+    from nova_harness.control.groups import ledgers_of
     from nova_harness.engines.base import ControlledEngine, names, runner
 
     # Bringing the engine up ends it first where a worker is missing; its job may still run.
-    resumes = (state / LEDGER).exists()
+    resumes = bool(ledgers_of(state))
     if not runner(name).controlled:
         raise NovaError(
             f"--engine {name}: its jobs cannot be controlled; those of "

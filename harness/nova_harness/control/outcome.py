@@ -1,4 +1,4 @@
-"""Results of a controlled job, each window's from one job, compared with the reference join."""
+"""Results of controlled jobs, each window's from one job, compared with the reference join."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of a job that was handed over.
+    """Results of jobs that were handed over.
 
     Attributes:
-        valid: results that count, one part for each share.
+        valid: results that count: for each group of joins, one part for each of its jobs.
         dropped: number of results that do not count.
         compared: with the expected results.
         latency: from the later emission to the arrival.
-        silence_ms: for each job but the first, the longest time without a result within two
-            seconds around its first one.
+        silence_ms: for each job but the first of a group, the longest time without a result of
+            the group within two seconds around its first one.
     """
 
-    valid: list[ResultRecords]
+    valid: list[list[ResultRecords]]
     dropped: int
     compared: Comparison
     latency: Percentiles
@@ -65,25 +65,29 @@ class Outcome:
 
 
 def outcome(
-    ledger: Ledger, hosts: Hosts, problem: Problem, workload: Workload, end_ms: int
+    ledgers: Sequence[Ledger], hosts: Hosts, problem: Problem, workload: Workload
 ) -> Outcome:
     """Fetch the sinks' results, and compare them with the reference join.
 
     Args:
-        ledger: which job's results count.
+        ledgers: of each group of joins: which job's results count; all have ended.
         hosts: connected.
         problem: that was placed.
         workload: that flowed.
-        end_ms: when sources ended, ms since the epoch.
     """
-    came = delivered(ledger, hosts)
-    valid = ledger.own(came)
+    came = [delivered(ledger, hosts) for ledger in ledgers]
+    valid = [ledger.own(parts) for ledger, parts in zip(ledgers, came, strict=True)]
     streams = [_stream(one) for one in workload.sources]
-    begin_ms = ledger.shares[0].begin_ms
+    begin_ms = min(ledger.shares[0].begin_ms for ledger in ledgers)
+    end_of = np.full(len(streams), begin_ms)
+    for ledger in ledgers:
+        end_of[[index for index, _ in ledger.shares[0].job.sources]] = ledger.end_ms
+    end_ms = int(end_of.max())
     if any(one.kind == "kafka" for one in workload.sources):
         tuples = _sent(workload, begin_ms, end_ms)
     else:
         tuples = emitted(workload, streams, begin_ms, end_ms)
+    tuples = tuples.take(tuples.time_ms < end_of[tuples.stream])
     index = [workload.index(name) for name in problem.sources.ids.tolist()]
     pairs = [
         (index[left], index[right])
@@ -92,17 +96,29 @@ def outcome(
         )
     ]
     reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
-    compared = reference.compare(_delivered(part) for part in valid)
-    arrive = np.sort(np.concatenate([part["arrive_us"] for part in valid]))
-    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in valid]
-    waited = [part["arrive_us"] - at for part, at in zip(valid, later, strict=True)]
+    parts = [part for group in valid for part in group]
+    compared = reference.compare(map(_delivered, parts))
+    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in parts]
+    waited = [part["arrive_us"] - at for part, at in zip(parts, later, strict=True)]
     return Outcome(
         valid,
-        sum(map(len, came)) - sum(map(len, valid)),
+        sum(len(part) for group in came for part in group) - sum(map(len, parts)),
         compared,
         percentiles(np.concatenate(waited)),
-        [longest_gap_ms(arrive, int(part["arrive_us"].min())) for part in valid[1:] if len(part)],
+        [gap for group in valid for gap in silence_ms(group)],
     )
+
+
+def silence_ms(group: Sequence[ResultRecords]) -> list[float]:
+    """The `Outcome.silence_ms` of one group, from the results that count of each of its jobs."""
+    arrive = arrived_us(group)
+    firsts = [int(part["arrive_us"].min()) for part in group[1:] if len(part)]
+    return [longest_gap_ms(arrive, first) for first in firsts]
+
+
+def arrived_us(parts: Sequence[ResultRecords]) -> NDArray[np.int64]:
+    """(k,) when results arrived, us since the epoch, ascending."""
+    return np.sort(np.concatenate([part["arrive_us"] for part in parts]))
 
 
 def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:

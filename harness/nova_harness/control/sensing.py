@@ -212,19 +212,19 @@ class HostWatch:
         self.last = processes
         view.read_at = time.monotonic()
 
-    def works(self, job: str, workers: Set[int]) -> bool:
-        """Whether a job's processes run, and none was restarted, by the last reading.
+    def works(self, jobs: Set[str], workers: Set[int]) -> bool:
+        """Whether the processes of jobs run, and none was restarted, by the last reading.
 
         True before the first reading.
 
         Args:
-            job: its id.
-            workers: ids of its processes.
+            jobs: their ids.
+            workers: ids of their processes.
         """
         if self.last is None:
             return True
         running = {one.key[0] for one in self.last.processes.values()} if workers else set()
-        return job not in self.last.lost and workers <= running
+        return jobs.isdisjoint(self.last.lost) and workers <= running
 
     def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
         """Tuples/s of sources with a new note."""
@@ -248,7 +248,7 @@ class HostSensor:
 
     def __init__(self, hosts: Hosts, sessions: Mapping[str, set[int]], orders: str) -> None:
         self.hosts = hosts
-        self.follow("", {})
+        self.follow(frozenset(), {})
         self._look = f"ORDERS={shlex.quote(orders)}\n{LOOK}"
         self._watches = {
             host.name: HostWatch(
@@ -266,7 +266,7 @@ class HostSensor:
         for name, watch in self._watches.items():
             known = watch.view.read_at > self._since
             watch.view.works = (
-                watch.works(self._job, self._workers.get(name, set())) if known else None
+                watch.works(self._jobs, self._workers.get(name, set())) if known else None
             )
         return {name: watch.view for name, watch in self._watches.items()}
 
@@ -275,9 +275,9 @@ class HostSensor:
         watch = self._watches[host]
         watch.sessions, watch.view.alive = set(sessions), None
 
-    def follow(self, job: str, workers: Mapping[str, set[int]]) -> None:
-        """Set the running job, and its own processes by host."""
-        self._job, self._workers, self._since = job, workers, time.monotonic()
+    def follow(self, jobs: Set[str], workers: Mapping[str, set[int]]) -> None:
+        """Set the running jobs, and their own processes by host."""
+        self._jobs, self._workers, self._since = jobs, workers, time.monotonic()
 
     def close(self) -> None:
         """Stop watching; the shells on hosts end when they write their next line."""

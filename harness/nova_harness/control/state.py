@@ -1,4 +1,4 @@
-"""The current state of a controlled job, for the terminal, the page and Prometheus."""
+"""The current state of controlled jobs, for the terminal, the page and Prometheus."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class ControlState(msgspec.Struct, frozen=True):
-    """The state of a controlled job.
+    """The state of controlled jobs.
 
     Attributes:
         at: s since the epoch.
-        job: that runs.
+        jobs: that run.
         hosts: in the order of the inventory.
         flows: pairs of hosts between which tuples travel.
         arrivals: results over time, oldest first.
@@ -61,7 +61,7 @@ class ControlState(msgspec.Struct, frozen=True):
     """
 
     at: float
-    job: str
+    jobs: list[str]
     hosts: list[HostState]
     flows: list[tuple[str, str]]
     arrivals: list[Arrival]
@@ -77,8 +77,8 @@ def state_of(controller: Controller, log: list[Entry], kinds: Counter[str]) -> C
         log: lines to show.
         kinds: how many there were of each kind.
     """
-    running = controller.running
-    operators = running.dataflow.operators
+    running = [group.running for group in controller.groups]
+    operators = [one for job in running for one in job.target.dataflow.operators]
     node = {one.name: one.node for one in operators}
     joins = Counter(one.node for one in operators if one.kind == JOIN)
     flows = {
@@ -104,6 +104,7 @@ def state_of(controller: Controller, log: list[Entry], kinds: Counter[str]) -> C
             )
         )
     lines = [LogLine(one.at, one.kind, one.text) for one in log]
+    jobs = [one.job.job for one in running]
     return ControlState(
-        time.time(), running.job.job, hosts, sorted(flows), controller.arrivals(), lines, kinds
+        time.time(), jobs, hosts, sorted(flows), controller.arrivals(), lines, kinds
     )

@@ -84,7 +84,7 @@ def drawn(state: ControlState) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"job {state.job}{_arrivals(state)}", title_justify="left")
+    table = Table(title=f"{', '.join(state.jobs)}{_arrivals(state)}", title_justify="left")
     for name in ("host", "taken by others", "counts as", "joins", ""):
         table.add_column(name, justify="left" if name in ("host", "") else "right")
     for host in state.hosts:

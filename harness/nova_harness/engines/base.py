@@ -229,27 +229,27 @@ class Engine(Cluster, Protocol):
 
 
 @dataclass(frozen=True)
-class JobSeen:
-    """A controlled job at a moment.
+class JobsSeen:
+    """Controlled jobs at a moment.
 
     Attributes:
-        state: as in `nova_engines.handover`.
+        states: of each job by its id, as in `nova_engines.handover`.
         workers: nodes whose workers the coordinator has; None where unknown.
         silence_s: where ``workers`` is None, a host that is silent for so long counts as lost.
         saturated: nodes whose joins are too slow, and the tuples/s that these received.
     """
 
-    state: str
+    states: Mapping[str, str]
     workers: Collection[str] | None = None
     silence_s: float = 0.0
     saturated: Mapping[str, float] = field(default_factory=dict)
 
 
-class JobWatch(Protocol):
-    """Observes one controlled job."""
+class JobsWatch(Protocol):
+    """Observes the controlled jobs that run."""
 
-    def look(self, now: float) -> JobSeen:
-        """Its current state.
+    def look(self, now: float) -> JobsSeen:
+        """Their current state.
 
         Args:
             now: `time.monotonic`.
@@ -292,11 +292,13 @@ class ControlledEngine(Engine, Protocol):
         """How long before its first tuple a job is submitted."""
         ...
 
-    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> SubmittedJob:
+    def submit(
+        self, dataflow: Dataflow, workload: Workload, name: str, results: str
+    ) -> SubmittedJob:
         """Submit a job of joins with its own result file.
 
         Args:
-            plan: what runs.
+            dataflow: what runs where.
             workload: what flows.
             name: of the job.
             results: name of the file.
@@ -314,8 +316,8 @@ class ControlledEngine(Engine, Protocol):
         """A job that already runs."""
         ...
 
-    def watch(self, job: ControlledJob, dataflow: Dataflow) -> JobWatch:
-        """A watch of a running job."""
+    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> JobsWatch:
+        """A watch of running jobs, and what runs where in each."""
         ...
 
     def processes(self, job: ControlledJob, nodes: Sequence[str]) -> Mapping[str, set[int]]:

@@ -341,32 +341,23 @@ class FlinkEngine(FlinkCluster):
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
         """Submit a job."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS)
+        return self._start(plan, workload, name, pinned=True)
 
     def start_unpinned(
         self, plan: Plan, workload: Callable[[int], Workload], name: str
     ) -> FlinkJob:
         """Submit a plan's job whose joins Flink places; otherwise as `start`."""
-        return self.submit(plan, workload(self.lead.start_ms()), name, RESULTS, pinned=False)
+        return self._start(plan, workload, name, pinned=False)
 
-    def submit(
-        self, plan: Plan, workload: Workload, name: str, results: str, *, pinned: bool = True
+    def _start(
+        self, plan: Plan, workload: Callable[[int], Workload], name: str, *, pinned: bool
     ) -> FlinkJob:
-        """Submit a job of joins with its own result file.
+        replay = workload(self.lead.start_ms())
+        dataflow = from_plan(plan, plan.problem, replay)
+        return self.submit(dataflow if pinned else dataflow.unpinned(), replay, name, RESULTS)
 
-        Args:
-            plan: what runs.
-            workload: what flows.
-            name: of the job.
-            results: name of the file.
-            pinned: run joins where the plan says, not where Flink's scheduler places them.
-
-        Raises:
-            NovaError: when Flink refuses it.
-        """
-        dataflow = from_plan(plan, plan.problem, workload)
-        if not pinned:
-            dataflow = dataflow.unpinned()
+    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> FlinkJob:
+        """Submit a job of joins with its own result file."""
         job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
         return FlinkJob(self, job, dataflow, workload, results)
 
@@ -383,9 +374,9 @@ class FlinkEngine(FlinkCluster):
         """The job of that id."""
         return FlinkJob(self, name, dataflow, workload)
 
-    def watch(self, job: ControlledJob, dataflow: Dataflow) -> FlinkWatch:
+    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> FlinkWatch:
         """By its REST interface."""
-        return FlinkWatch(self.rest, job.job, dataflow)
+        return FlinkWatch(self.rest, running)
 
     def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
         """TaskManagers outlive jobs."""

@@ -1,19 +1,20 @@
-"""Flink's reports of a controlled job: its state, its workers, and joins that fall behind."""
+"""Flink's reports of controlled jobs: states, workers, and joins that fall behind."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nova_engines.dataflow import JOIN, SINK
 from nova_flink.controlled_jobs import state_of
 from nova_flink.names import node_of_task_manager
 from nova_flink.verification import operators_in
-from nova_harness.engines.base import JobSeen
+from nova_harness.engines.base import JobsSeen
 
 if TYPE_CHECKING:
     from nova_engines.dataflow import Dataflow
+    from nova_engines.source_orders import ControlledJob
     from nova_flink.rest import Rest
 
 BUSY, HELD_BACK, RECEIVED = (
@@ -27,48 +28,51 @@ LEAST_S = 5.0
 
 
 class FlinkWatch:
-    """See `nova_harness.engines.base.JobWatch`.
+    """See `nova_harness.engines.base.JobsWatch`.
 
     Args:
         rest: of the cluster.
-        job: its id.
-        dataflow: what runs where.
+        running: jobs, and what runs where in each.
     """
 
-    def __init__(self, rest: Rest, job: str, dataflow: Dataflow) -> None:
-        self._rest, self._job, self._joins = rest, job, JoinsWatch(dataflow)
+    def __init__(self, rest: Rest, running: Sequence[tuple[ControlledJob, Dataflow]]) -> None:
+        self._rest, self._jobs = rest, [job.job for job, _ in running]
+        self._joins = JoinsWatch([dataflow for _, dataflow in running])
 
-    def look(self, now: float) -> JobSeen:
+    def look(self, now: float) -> JobsSeen:
         """As Flink reports it."""
-        job, listed = self._rest.job(self._job), self._rest.task_managers()
-        slow = self._joins.look(job, now) if job["state"] == "RUNNING" else {}
-        workers = {node_of_task_manager(one) or one for one in listed}
-        return JobSeen(state_of(str(job["state"])), workers, saturated=slow)
+        jobs = {job: self._rest.job(job) for job in self._jobs}
+        workers = {node_of_task_manager(one) or one for one in self._rest.task_managers()}
+        slow = self._joins.look([job for job in jobs.values() if job["state"] == "RUNNING"], now)
+        states = {name: state_of(str(job["state"])) for name, job in jobs.items()}
+        return JobsSeen(states, workers, saturated=slow)
 
 
 class JoinsWatch:
-    """Finds joins of one job that are too slow, and the rate that their hosts reach.
+    """Finds joins that are too slow, and the rate that their hosts reach.
 
     A join is too slow if it is busy all the time. It is also too slow if it is held back all the
     time: its host has too little CPU, or its link is too slow, to send its results. But if joins
     of all hosts are held back, or a sink is busy all the time, then the sink's host is too slow.
 
     Args:
-        dataflow: what runs where.
+        dataflows: what runs where, in each of the jobs that run at the same time.
     """
 
-    def __init__(self, dataflow: Dataflow) -> None:
-        parts = [one for one in dataflow.operators if one.kind in (JOIN, SINK)]
+    def __init__(self, dataflows: Sequence[Dataflow]) -> None:
+        operators = [one for dataflow in dataflows for one in dataflow.operators]
+        parts = [one for one in operators if one.kind in (JOIN, SINK)]
         self._nodes = {one.name: one.node for one in parts}
         self._sinks = {one.name for one in parts if one.kind == SINK}
-        self._before: dict[str, tuple[float, float, float, int]] = {}
+        # By job and vertex: Flink gives vertices of similar jobs the same ids.
+        self._before: dict[tuple[str, str], tuple[float, float, float, int]] = {}
         self._slow: dict[str, float] = {}
 
-    def look(self, job: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
+    def look(self, jobs: Sequence[Mapping[str, Any]], now: float | None = None) -> dict[str, float]:
         """Hosts whose joins are too slow, and the tuples/s that these received.
 
         Args:
-            job: as in Flink's REST interface.
+            jobs: as in Flink's REST interface.
             now: `time.monotonic`; None for now.
         """
         at = time.monotonic() if now is None else now
@@ -76,12 +80,13 @@ class JoinsWatch:
         busy_hosts: set[str] = set()
         held_hosts: set[str] = set()
         whole, sink_busy = True, False
-        for vertex in job["vertices"]:
+        vertices = [(str(job["jid"]), vertex) for job in jobs for vertex in job["vertices"]]
+        for job, vertex in vertices:
             held = operators_in(str(vertex["name"]), self._nodes)
             metrics = vertex["metrics"]
             if not held or str(metrics[BUSY]) == "NaN":
                 continue
-            name, node = str(vertex["id"]), self._nodes[held[0]]
+            name, node = (job, str(vertex["id"])), self._nodes[held[0]]
             busy, records = float(metrics[BUSY]), int(metrics[RECEIVED])
             blocked = float(metrics[HELD_BACK])
             before = self._before.setdefault(name, (at, busy, blocked, records))

@@ -27,7 +27,7 @@ from nova_engines.handover import FAILED, FINISHED, RUNNING
 from nova_engines.installing import java
 from nova_engines.names import is_own_job
 from nova_engines.query_flow import QueryFlow, flow_of, read_flow
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobSeen, JobState, Lead, RunError
+from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobsSeen, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.host_files import HostFiles
 from nova_harness.engines.queries import query_records
@@ -384,12 +384,11 @@ class StormEngine(StormCluster):
         """For hand-overs."""
         return StormJobs(self)
 
-    def submit(self, plan: Plan, workload: Workload, name: str, results: str) -> StormJob:
+    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> StormJob:
         """Submit a topology of joins with its own result file.
 
         Its name is unique, as it also names its orders and results.
         """
-        dataflow = from_plan(plan, plan.problem, workload)
         called = f"{_called(name)}-{time.time_ns() // 1_000_000}"
         self._submit(topology(dataflow, workload, self.deployment.result_file(results), called))
         return StormJob(self, called, dataflow, workload)
@@ -398,9 +397,10 @@ class StormEngine(StormCluster):
         """A topology of that name."""
         return StormJob(self, name, dataflow, workload)
 
-    def watch(self, job: ControlledJob, dataflow: Dataflow) -> StormWatch:
-        """By its sinks' files: every request to nimbus starts a JVM."""
-        return StormWatch(self.controlled_jobs, job, self.deployment.missed_after_s)
+    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> StormWatch:
+        """By their sinks' files: every request to nimbus starts a JVM."""
+        jobs = [job for job, _ in running]
+        return StormWatch(self.controlled_jobs, jobs, self.deployment.missed_after_s)
 
     def processes(self, job: ControlledJob, nodes: Sequence[str]) -> dict[str, set[int]]:
         """Its workers and the processes that write their logs."""
@@ -498,15 +498,17 @@ class StormJobs:
 
 
 class StormWatch:
-    """See `nova_harness.engines.base.JobWatch`."""
+    """See `nova_harness.engines.base.JobsWatch`."""
 
-    def __init__(self, jobs: StormJobs, job: ControlledJob, silence_s: float) -> None:
-        self._jobs, self._job, self._silence_s = jobs, job, silence_s
+    def __init__(self, jobs: StormJobs, running: Sequence[ControlledJob], silence_s: float) -> None:
+        self._jobs, self._running, self._silence_s = jobs, running, silence_s
 
-    def look(self, now: float) -> JobSeen:
-        """Whether it has finished; only readings of hosts show a failure."""
-        state = FINISHED if self._jobs.finished(self._job) else RUNNING
-        return JobSeen(state, silence_s=self._silence_s)
+    def look(self, now: float) -> JobsSeen:
+        """Whether they have finished; only readings of hosts show a failure."""
+        states = {
+            job.job: FINISHED if self._jobs.finished(job) else RUNNING for job in self._running
+        }
+        return JobsSeen(states, silence_s=self._silence_s)
 
 
 class StormJob:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_engines.dataflow import from_plan
 from nova_engines.handover import Ledger
 from nova_engines.results import ResultRecords
-from nova_harness.control.controller import LEDGER, Controller
+from nova_engines.verification import Verification
+from nova_harness.control.controller import Controller
 from nova_harness.control.deciding import Tuning, rehearse
 from nova_harness.control.outcome import delivered
 from nova_harness.engines.base import RUNNING_SECONDS, RunError
@@ -25,7 +27,7 @@ from nova_workloads.joined_streams import instances_of
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Ints
-    from nova_engines.verification import Verification
+    from nova_engines.source_orders import ControlledJob
     from nova_engines.workload import Workload
     from nova_harness.engines.base import ControlledEngine, Job
     from nova_harness.engines.kafka import ReadingJob
@@ -75,19 +77,21 @@ class ControlledRun:
     def __init__(self, controller: Controller, engine: ControlledEngine, plan: Plan) -> None:
         self._controller, self._engine, self._plan = controller, engine, plan
         self.workload = controller.workload
-        self.document = controller.running.dataflow.to_json()
+        self.document = from_plan(plan, plan.problem, controller.workload).to_json()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     @property
     def name(self) -> str:
-        """The running job."""
-        return self._controller.running.job.job
+        """The running jobs."""
+        return ", ".join(group.running.job.job for group in self._controller.groups)
 
     @property
-    def _job(self) -> Job:
-        running = self._controller.running
-        return self._engine.job(running.job.job, running.dataflow, self.workload)
+    def _jobs(self) -> list[Job]:
+        running = [group.running for group in self._controller.groups]
+        return [
+            self._engine.job(one.job.job, one.target.dataflow, self.workload) for one in running
+        ]
 
     def await_running(self) -> None:
         """Begin to control the first job, which runs."""
@@ -99,11 +103,13 @@ class ControlledRun:
             self._controller.run(1.0, lambda controller: None)
 
     def verify(self) -> Verification:
-        """Where operators of the running job run; waits for a job if none runs."""
+        """Where operators of the running jobs run; waits for jobs that do not run."""
         until = time.monotonic() + RUNNING_SECONDS
         while True:
             try:
-                return self._job.verify()
+                seen = [job.verify() for job in self._jobs]
+                rows = (row for one in seen for row in one.rows)
+                return Verification(tuple(rows), "; ".join(filter(None, (s.note for s in seen))))
             except NovaError:
                 if time.monotonic() > until:
                     raise
@@ -115,33 +121,35 @@ class ControlledRun:
             raise RunError("the controller has ended; its log says why")
         return self._controller.finished
 
-    def counters(self) -> tuple[str, dict[str, Any]]:
-        """Counts of the running job; empty where it was just lost."""
+    def counters(self) -> dict[str, Any]:
+        """Counts of the running jobs, by their names; empty where one was just lost."""
         try:
-            return self.name, self._job.counters()
+            return {job.name: job.counters() for job in self._jobs}
         except NovaError:
-            return self.name, {}
+            return {}
 
-    def operators(
-        self, before: tuple[str, dict[str, Any]], after: tuple[str, dict[str, Any]]
-    ) -> list[OperatorCounts]:
-        """Counts of operators; empty for a job that began in between."""
-        same = before[0] == after[0] and before[1] and after[1]
-        return self._job.operators(before[1], after[1]) if same else []
+    def operators(self, before: dict[str, Any], after: dict[str, Any]) -> list[OperatorCounts]:
+        """Counts of operators; without jobs that began in between."""
+        jobs = [job for job in self._jobs if job.name in before and job.name in after]
+        return [
+            counts for job in jobs for counts in job.operators(before[job.name], after[job.name])
+        ]
 
     def read_offsets(self) -> Mapping[tuple[str, int], int]:
-        """Of the running job; see `nova_harness.engines.kafka.ReadingJob`."""
-        return cast("ReadingJob", self._job).read_offsets()
+        """Of the running jobs; see `nova_harness.engines.kafka.ReadingJob`."""
+        jobs = cast("list[ReadingJob]", self._jobs)
+        return {at: offset for job in jobs for at, offset in job.read_offsets().items()}
 
     def end(self) -> None:
-        """End the controller, and the job that runs."""
+        """End the controller, and the jobs that run."""
         self._ended.set()
         if self._thread.ident is not None:
             # Wait for its current step, which may deploy another job.
             self._thread.join()
         self._controller.close()
         with suppress(NovaError):
-            self._job.end()
+            for job in self._jobs:
+                job.end()
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results of each window from the job that the ledger assigns to it.
@@ -149,26 +157,35 @@ class ControlledRun:
         Instances are those of the first plan, for results of the right instance of their own plan;
         -1 for the others.
         """
-        controller = self._controller
-        ledger = Ledger.read(controller.directory / LEDGER)
-        came = delivered(ledger, controller.hosts)
-        parts = []
-        for share, part in zip(ledger.shares, ledger.own(came), strict=True):
-            records = part.records.copy()
-            records["instance"] = self._first_instance(controller.plan_of(share), records)
-            parts.append(records)
-        failures = [part.failure for part in came if part.failure is not None]
-        records = np.concatenate(parts)
-        last = came[-1]
+        controller, records, announced = self._controller, [], True
+        failures, truncated = [], 0
+        for group in controller.groups:
+            ledger = Ledger.read(group.handover.path)
+            came = delivered(ledger, controller.hosts)
+            for share, part in zip(ledger.shares, ledger.own(came), strict=True):
+                own = part.records.copy()
+                plan = controller.plan_of(share)
+                own["instance"] = self._first_instance(plan, share.job, own)
+                records.append(own)
+            failures += [part.failure for part in came if part.failure is not None]
+            truncated += came[-1].truncated_bytes
+            announced &= came[-1].announced == len(came[-1])
+        together = np.concatenate(records)
         return ResultRecords(
-            records,
-            last.truncated_bytes,
-            announced=len(records) if last.announced == len(last) else None,
+            together,
+            truncated,
+            announced=len(together) if announced else None,
             failure="; ".join(failures) or None,
         )
 
-    def _first_instance(self, own: Plan, records: Any) -> Ints:
-        placed = _due(own, self.workload, records) == records["instance"]
+    def _first_instance(self, own: Plan, job: ControlledJob, records: Any) -> Ints:
+        # A job numbers the joins of its own sources only.
+        index = np.array([self.workload.index(name) for name in own.problem.sources.ids.tolist()])
+        left = index[own.problem.matrix.left[own.instances.pair]]
+        mine = np.flatnonzero(np.isin(left, [source for source, _ in job.sources]))
+        known = (records["instance"] >= 0) & (records["instance"] < len(mine))
+        number = np.where(known, mine[np.where(known, records["instance"], 0)], -1)
+        placed = _due(own, self.workload, records) == number
         return np.where(placed, _due(self._plan, self.workload, records), -1).astype(np.int32)
 
 

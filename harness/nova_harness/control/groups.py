@@ -1,0 +1,126 @@
+"""Groups of joins that are jobs of their own: they share no source, so none waits for another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nova_engines.handover import Ledger
+
+if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
+    from nova_engines.dataflow import Dataflow
+    from nova_engines.handover import Handover
+    from nova_engines.source_orders import ControlledJob
+
+# In the directory of a controller: the ledger of each group, and the lock of the controller.
+LEDGERS, LOCK = "ledgers", "controller"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a job runs, or should run.
+
+    Attributes:
+        plan: of all joins.
+        dataflow: of the group's joins.
+    """
+
+    plan: Plan
+    dataflow: Dataflow
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that runs."""
+
+    job: ControlledJob
+    target: Target
+
+
+@dataclass(eq=False)
+class Group:
+    """Joins that are one job, and its state.
+
+    Attributes:
+        sources: that they join.
+        handover: of its jobs.
+        running: its last job.
+        due: what should run instead; None while the right thing runs.
+        failed_at: `time.monotonic` of the failure that is not recovered from.
+        logged: whether that failure is in the log.
+        next_try: `time.monotonic` of the next try, after one that failed.
+        unsure: whether the ledger and the engine have to be asked what runs.
+        last_text: of its last line of the log.
+    """
+
+    sources: frozenset[str]
+    handover: Handover
+    running: Running = field(init=False)
+    due: Target | None = None
+    failed_at: float | None = None
+    logged: bool = False
+    next_try: float = -math.inf
+    unsure: bool = True
+    last_text: str = ""
+
+    def adopt(self, new: Running) -> None:
+        """A new job runs."""
+        self.running, self.due = new, None
+        self.failed_at, self.logged, self.next_try, self.last_text = None, False, -math.inf, ""
+
+    @property
+    def name(self) -> str:
+        """Of its running job, for people; also of its files."""
+        return name_of(self.running.job)
+
+
+def name_of(job: ControlledJob) -> str:
+    """The name of a job's files."""
+    return Path(job.results[0][1]).name
+
+
+def sources_of_groups(problem: Problem, most: int) -> list[frozenset[str]]:
+    """Names of the sources of each group: two that are joined are in the same one.
+
+    Args:
+        problem: with the joins.
+        most: groups; with more independent ones, several become one, of similar sizes.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    matrix, ids = problem.matrix, problem.sources.ids.tolist()
+    joined = coo_array(
+        (np.ones(len(matrix.left), np.int8), (matrix.left, matrix.right)), (len(ids), len(ids))
+    )
+    count, component = connected_components(joined, directed=False)
+    joins = np.bincount(component[matrix.left], minlength=count)
+    of, filled = np.full(count, -1), np.zeros(most, np.int64)
+    for one in np.argsort(-joins, kind="stable")[: np.count_nonzero(joins)].tolist():
+        of[one] = np.argmin(filled)
+        filled[of[one]] += joins[one]
+    group = of[component].tolist()
+    return [
+        frozenset(name for name, its in zip(ids, group, strict=True) if its == number)
+        for number in range(np.count_nonzero(filled))
+    ]
+
+
+def ledgers_of(directory: Path) -> list[Path]:
+    """The files of ledgers in a controller's directory, group by group; none before it began."""
+    return sorted((directory / LEDGERS).glob("*.json"), key=lambda path: int(path.stem))
+
+
+def read_ledgers(directory: Path) -> list[Ledger]:
+    """All ledgers of a controller's directory, group by group.
+
+    Raises:
+        NovaError: where one is damaged.
+    """
+    return [Ledger.read(path) for path in ledgers_of(directory)]
