@@ -37,7 +37,7 @@ TOKEN = "NOVA_TOKEN"
     "--jobs",
     type=paths.INPUT,
     metavar="FILE",
-    help="Also control the jobs of this file, for clients with the token: `nova control`.",
+    help="Clients, with the token, may also start, stop, pause and watch the jobs of this file.",
 )
 @click.option(
     "--max-body",
