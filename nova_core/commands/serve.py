@@ -34,6 +34,12 @@ TOKEN = "NOVA_TOKEN"
     help=f"File with the token clients must present; else ${TOKEN}, else none.",
 )
 @click.option(
+    "--jobs",
+    type=paths.INPUT,
+    metavar="FILE",
+    help="Clients, with the token, may also start, stop, pause and watch the jobs of this file.",
+)
+@click.option(
     "--max-body",
     type=at_least(1),
     default=Settings.limit // MIB,
@@ -64,6 +70,7 @@ def serve(
     host: str,
     port: int,
     token_file: Path | None,
+    jobs: Path | None,
     max_body: int,
     body_memory: int,
     idle: float,
@@ -76,8 +83,15 @@ def serve(
     GET /openapi.json describes the operations.
     """
     token = _token(token_file)
+    if jobs is not None and token is None:
+        raise NovaError(
+            f"--jobs: every client could start jobs as this user; give --token-file or {TOKEN}"
+        )
     with shared.extra("serve"):
+        from nova_core.service.endpoints import load
         from nova_core.service.server import serve
+
+        others = [] if jobs is None else [load("jobs")(jobs, directory)]
 
     def ready(url: str) -> None:
         if as_json:
@@ -96,7 +110,7 @@ def serve(
         body_memory=body_memory * MIB,
     )
     with shared.working():
-        serve(settings, ready)
+        serve(settings, ready, others)
 
 
 def _token(file: Path | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -20,24 +20,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nova_core.errors import InfeasibleError, NovaError
 from nova_core.service.documents import Refusal
+from nova_core.service.endpoints import Endpoint, Endpoints
 from nova_core.service.intake import status_of
 from nova_core.service.metrics import Metrics
 from nova_core.service.openapi import JSON, describe
-from nova_core.service.operations import OPERATIONS, Endpoint, Operations
+from nova_core.service.operations import Operations
 from nova_core.service.store import Store
 
 # Answered to anyone: load balancers and supervisors ask.
 OPEN = ("/health",)
-_STREAM = OPERATIONS["stream"][0].path
+_STREAM = Operations.operations()["stream"].path
 
 
-def application(store: Store, hosts: frozenset[str] | None = None) -> Starlette:
+def application(
+    store: Store, hosts: frozenset[str] | None = None, others: Sequence[Endpoints] = ()
+) -> Starlette:
     """The application that serves a store, and closes it when it ends.
 
     Args:
         store: what it serves.
         hosts: names clients may call the service by; None for any. A web page whose own name
             resolves to this machine (DNS rebinding) would use another one.
+        others: operations of other packages; they are closed as well.
     """
     token = store.settings.token
 
@@ -46,16 +50,19 @@ def application(store: Store, hosts: frozenset[str] | None = None) -> Starlette:
         unloading = asyncio.create_task(store.unload_idle())
         yield
         unloading.cancel()
+        for other in others:
+            await other.close()
         await store.close()
 
-    described = {name: operation for name, (operation, _) in OPERATIONS.items()}
+    served = [Operations(store), *others]
+    described = {name: one for each in served for name, one in each.operations().items()}
     description = msgspec.json.encode(describe(described, token is not None))
 
     async def openapi(_: Request) -> Response:
         return Response(description, media_type=JSON)
 
     app = Starlette(
-        routes=[*Operations(store).routes(), Route("/openapi.json", openapi)],
+        routes=[*(r for each in served for r in each.routes()), Route("/openapi.json", openapi)],
         middleware=[Middleware(Gate, token=token, hosts=hosts, metrics=store.metrics)],
         exception_handlers={
             NovaError: _refused,

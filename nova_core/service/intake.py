@@ -8,7 +8,6 @@ whatever the body holds, the service survives and answers other requests.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import resource
 import signal
@@ -20,12 +19,12 @@ from typing import IO, Any
 import msgspec
 
 from nova_core.errors import InfeasibleError, NovaError, UnwritableError
+from nova_core.service.children import end_with
 
 # Bytes of a body that the service reads itself.
 SMALL = 16 * 2**10
 # Seconds that reading a large one may take.
 SECONDS = 300
-_PR_SET_PDEATHSIG = 1
 
 
 class RefusedError(NovaError):
@@ -226,9 +225,7 @@ class Intake:
 
 def _main(parent: str, memory: str, job: str, *arguments: str) -> int:
     # The child must not write to the store after the service has ended.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        return 1
+    end_with(int(parent), signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Requests to the service have priority.

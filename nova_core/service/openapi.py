@@ -42,9 +42,10 @@ _PLAIN = {"schema": {"type": "string"}}
 _VERSION_TAG = {"ETag": {"description": "the version, quoted", **_PLAIN}}
 
 
+_NAME = {"type": "string", "minLength": 1}
 _IN_PATH: dict[str, Any] = {
     "name": msgspec.json.schema(PlacementName),
-    "problem_id": {"type": "string", "minLength": 1, "description": "as the upload returned it"},
+    "problem_id": {**_NAME, "description": "as the upload returned it"},
 }
 
 
@@ -114,7 +115,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         schemas.update(parts)
         return {JSON: {"schema": schema}} | dict.fromkeys(others, _PLAIN)
 
-    in_path = {name: _IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)}
+    in_path = {name: _IN_PATH.get(name, _NAME) for name in re.findall(r"{(\w+)}", operation.path)}
     named = (404,) if in_path else ()
     sent = () if operation.body is None else (413, 415)
     refusal, answer = content(Refusal), dict[str, Any]()

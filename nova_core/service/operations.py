@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.metadata import version as version_of
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.explain import Explainer, find_node, find_pairs
@@ -40,9 +37,10 @@ from nova_core.service.documents import (
     StreamHeaders,
     StreamQuery,
 )
+from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.hosted import HostedPlacement
 from nova_core.service.intake import SMALL, RefusedError
-from nova_core.service.openapi import JSON, Operation
+from nova_core.service.openapi import JSON
 from nova_core.service.requests import YAML, Receiver, document_of, parameters_of
 from nova_core.service.store import Store
 
@@ -50,58 +48,14 @@ from nova_core.service.store import Store
 EVENTS = 2**20
 PAIRS = 5
 
-Work = Callable[["Operations", Request], Awaitable[Response]]
-# By name: what clients can ask for, and the method that answers. The busiest come first: a route is
-# found by trying one after the other.
-OPERATIONS: dict[str, tuple[Operation, Work]] = {}
 
-
-def operation(
-    where: str, answer: Any, refusals: tuple[int, ...] = (), **more: Any
-) -> Callable[[Work], Work]:
-    """Have a method of `Operations` answer what is described: method and path, then `Operation`."""
-    method, _, path = where.partition(" ")
-
-    def add(work: Work) -> Work:
-        summary = " ".join((work.__doc__ or "").split()).rstrip(".")
-        described = Operation(method, path, summary, answer, refusals, **more)
-        OPERATIONS[work.__name__] = (described, work)
-        return work
-
-    return add
-
-
-class Endpoint:
-    """Answers one operation with the request itself: nothing to be resolved or closed after."""
-
-    def __init__(self, operations: Operations, operation: Operation, work: Work) -> None:
-        self._operations = operations
-        self._work = work
-        self.path = operation.path
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        response = await self._work(self._operations, Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
-class Operations:
+class Operations(Endpoints):
     """All operations on a store."""
 
     def __init__(self, store: Store) -> None:
         """Prepare to work on a store."""
         self._store = store
         self._receiver = Receiver(store.settings.directory, store.settings.limit)
-
-    def routes(self) -> list[Route]:
-        """A route for each."""
-        routes = []
-        for name, (described, work) in OPERATIONS.items():
-            route = Route(described.path, Endpoint(self, described, work), name=name)
-            # No HEAD for GET: a stream has no end.
-            route.methods = {described.method}
-            routes.append(route)
-        return routes
 
     def _placement(self, request: Request) -> HostedPlacement:
         return self._store.placement(request.path_params["name"])
@@ -131,7 +85,7 @@ class Operations:
         except ProblemError as error:
             # Valid, but impossible in the placement's current state.
             raise RefusedError(409, str(error)) from None
-        return _answer(text, version=version)
+        return respond(text, version=version)
 
     @operation("GET /placements/{name}/deltas", DeltaList, (410, 503), query=DeltaQuery)
     async def deltas(self, request: Request) -> Response:
@@ -139,7 +93,7 @@ class Operations:
         placement = self._placement(request)
         query = parameters_of(request.query_params, DeltaQuery)
         texts = [msgspec.Raw(text) for text in placement.deltas(query.after, query.limit)]
-        return _answer(DeltaList(version=query.after + len(texts), deltas=texts))
+        return respond(DeltaList(version=query.after + len(texts), deltas=texts))
 
     @operation(
         "GET /placements/{name}/deltas/stream",
@@ -170,7 +124,7 @@ class Operations:
     @operation("GET /problems", ProblemList)
     async def problems(self, _: Request) -> Response:
         """Uploaded problems."""
-        return _answer(ProblemList(problems=self._store.problem_ids()))
+        return respond(ProblemList(problems=self._store.problem_ids()))
 
     @operation(
         "POST /problems",
@@ -184,13 +138,13 @@ class Operations:
         """Upload a problem; its id."""
         async with self._receiver.any(request, JSON, YAML) as (body, size):
             answer = await self._store.add_problem(body, size, request.headers["content-type"])
-        return _answer(answer["summary"], 201 if answer["fresh"] else 200)
+        return respond(answer["summary"], 201 if answer["fresh"] else 200)
 
     @operation("GET /problems/{problem_id}", ProblemDocument)
     async def read_problem(self, request: Request) -> Response:
         """An uploaded problem."""
         problem = await self._store.problem(request.path_params["problem_id"])
-        return _answer(await asyncio.to_thread(_problem_text, problem))
+        return respond(await asyncio.to_thread(_problem_text, problem))
 
     @operation("DELETE /problems/{problem_id}", None, (503,), statuses=(204,))
     async def remove_problem(self, request: Request) -> Response:
@@ -204,7 +158,7 @@ class Operations:
         how = document_of(await self._receiver.small(request, SMALL), PlaceRequest, "request")
         problem_id = request.path_params["problem_id"]
         plan = await self._store.place(problem_id, how.strategy, how.parameters)
-        return _answer(await asyncio.to_thread(_plan_text, plan))
+        return respond(await asyncio.to_thread(_plan_text, plan))
 
     # --- placements -------------------------------------------------------------------------------
 
@@ -212,7 +166,7 @@ class Operations:
     async def placements(self, _: Request) -> Response:
         """Live placements."""
         summaries = [placement.summary for placement in self._store.placements.values()]
-        return _answer(PlacementList(placements=summaries))
+        return respond(PlacementList(placements=summaries))
 
     @operation(
         "POST /placements",
@@ -225,7 +179,7 @@ class Operations:
         """Begin a live placement."""
         async with self._receiver.any(request, JSON) as (body, size):
             placement = await self._store.begin(body, size)
-        answer = _answer(placement.summary, 201, placement.version)
+        answer = respond(placement.summary, 201, placement.version)
         answer.headers["Location"] = f"/placements/{placement.name}"
         return answer
 
@@ -233,7 +187,7 @@ class Operations:
     async def placement(self, request: Request) -> Response:
         """A live placement in a few figures."""
         placement = self._placement(request)
-        return _answer(placement.summary, version=placement.version)
+        return respond(placement.summary, version=placement.version)
 
     @operation("DELETE /placements/{name}", None, (503,), statuses=(204,))
     async def end(self, request: Request) -> Response:
@@ -268,7 +222,7 @@ class Operations:
         plan = await self._placement(request).plan()
         version = plan.notes["version"]
         assert isinstance(version, int)
-        return _answer(await asyncio.to_thread(text, plan), version=version)
+        return respond(await asyncio.to_thread(text, plan), version=version)
 
     # --- the service ------------------------------------------------------------------------------
 
@@ -277,7 +231,7 @@ class Operations:
         """Whether all is well."""
         store = self._store
         failing = [p.name for p in store.placements.values() if p.failed is not None]
-        return _answer(
+        return respond(
             Health(
                 status="failing" if failing or store.damaged else "ok",
                 version=version_of("nova-placement"),
@@ -293,12 +247,6 @@ class Operations:
         """Figures for Prometheus."""
         content = self._store.metrics.text()
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _answer(content: Any, status: int = 200, version: int | None = None) -> Response:
-    headers = None if version is None else {"ETag": f'"{version}"'}
-    text = content if isinstance(content, bytes) else msgspec.json.encode(content)
-    return Response(text, status, headers, JSON)
 
 
 def _problem_text(problem: Problem) -> bytes:

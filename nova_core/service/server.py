@@ -7,13 +7,14 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import uvicorn
 
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.service.application import application
+from nova_core.service.endpoints import Endpoints
 from nova_core.service.settings import Settings
 from nova_core.service.store import Store
 
@@ -25,12 +26,15 @@ KEEP_ALIVE = 75
 SWITCH = 0.0005
 
 
-def serve(settings: Settings, ready: Callable[[str], None]) -> None:
+def serve(
+    settings: Settings, ready: Callable[[str], None], others: Sequence[Endpoints] = ()
+) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
         settings: how.
         ready: called with the service's URL once it answers.
+        others: operations of other packages.
 
     Raises:
         NovaError: when the address or the directory cannot be used.
@@ -57,7 +61,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
                 "use the service; require one with --token-file or NOVA_TOKEN"
             )
         hosts = {"localhost", "127.0.0.1", "::1", address, settings.host.lower()}
-        app = application(store, hosts=frozenset(hosts) if local else None)
+        app = application(store, frozenset(hosts) if local else None, others)
         config = uvicorn.Config(
             app,
             access_log=False,

@@ -25,6 +25,11 @@ from .uses import PLACEHOLDER, STRICT, Use, attackable, command_of, commands, is
 ALLOWED = (0, 1, 2)
 # Of so many inputs, one goes to an interpreter of its own. Prime, so that each use comes by.
 FRESH = 13
+# Files that a document names.
+BESIDE = {
+    "experiment.yaml": ("inventory.yaml",),
+    "jobs.yaml": ("problem.yaml", "plan.json", "inventory.yaml"),
+}
 # How the command line says that it has met what nobody thought of.
 KEPT_TRACEBACK = re.compile(r"its traceback is in (\S+)")
 
@@ -83,8 +88,8 @@ def make(
         source, target = material / name, made.folder / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, target)
-        if name == "experiment.yaml":
-            shutil.copy(material / "inventory.yaml", made.folder / "inventory.yaml")
+        for other in BESIDE.get(name, ()):
+            shutil.copy(material / other, made.folder / other)
     given = {name: name for name in use.files}
     rng = random.Random(f"{seed} {number}")
     extra: list[str] = []

@@ -137,6 +137,19 @@ EXPERIMENT = {
     "capacity": {"seconds": 6, "warm_up_s": 6},
     "seed": 2021,
 }
+JOBS = {
+    "nova_jobs": 1,
+    "jobs": {
+        "field": {
+            "problem": "problem.yaml",
+            "plan": "plan.json",
+            "inventory": "inventory.yaml",
+            "engine": "storm",
+            "cooldown": 5,
+            "miss-after": 7.5,
+        }
+    },
+}
 REGIONS = {
     "type": "FeatureCollection",
     "features": [
@@ -336,6 +349,7 @@ def _sensors(place: Path) -> None:
 def _experiments(place: Path) -> None:
     _yaml(place / "inventory.yaml", INVENTORY)
     _yaml(place / "experiment.yaml", EXPERIMENT)
+    _yaml(place / "jobs.yaml", JOBS)
     for name, parameters in FIGURES.items():
         _yaml(place / f"{name}.yaml", parameters)
     beside("nova_harness")

@@ -59,6 +59,7 @@ STRICT: Mapping[str, str] = {
     "query-plan.json": "plan",
     "inventory.yaml": "",
     "experiment.yaml": "",
+    "jobs.yaml": "",
 }
 
 CHECK = "check out.json -p {problem.yaml} --accept"
@@ -127,6 +128,13 @@ def service_directory(folder: Path) -> int:
                 click.echo(f"nova: error: {path}: {answer.text[:300]}", err=True)
                 refused += 1
     return 2 if refused else 0
+
+
+def service_jobs(folder: Path) -> int:
+    """Read a file of jobs as the service does; none of them is started."""
+    from nova_harness.service.jobs import jobs
+
+    return 0 if jobs(folder / "jobs.yaml", folder / "state").routes() else 2
 
 
 USES: tuple[Use, ...] = (
@@ -228,6 +236,7 @@ USES: tuple[Use, ...] = (
     Use("workload reference --synthetic 8 --rate 100 --count 3 --window 10 --problem {debs.yaml}"),
     Use("serve {requests}", function=service_requests),
     Use("serve {service}", function=service_directory),
+    Use("serve state --jobs {jobs.yaml}", function=service_jobs),
     Use("workload prepare {archive} -o out --regions {regions.geojson} --master local[1]",
         slow=True),
     Use("workload latency {atlas.jsonl} {matrix.csv} -o out.parquet --master local[1]", slow=True),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ports import free_port
 
 from nova_core import place
 from nova_core.model.files import write_plan
+from nova_core.model.plan import Plan
 from nova_harness.control.state import ControlState
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect
@@ -66,8 +68,15 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def rack(tmp_path: Path, engine: str) -> Iterator[tuple[Path, Inventory]]:
     """The file of a rack that is up, and its hosts' addresses."""
+    with running_rack(tmp_path, engine) as up:
+        yield up
+
+
+@contextmanager
+def running_rack(directory: Path, engine: str) -> Iterator[tuple[Path, Inventory]]:
+    """The file of a rack that is up, and its hosts' addresses."""
     require()
-    file = tmp_path / "rack.yaml"
+    file = directory / "rack.yaml"
     file.write_text(INVENTORY.format(name=f"novactl-{os.getpid()}", **NEEDS[engine]))
     rack = VirtualRack(read_inventory(file))
     rack.up()
@@ -75,6 +84,16 @@ def rack(tmp_path: Path, engine: str) -> Iterator[tuple[Path, Inventory]]:
         yield file, rack.reachable()
     finally:
         rack.down()
+
+
+def write_placed(reachable: Inventory, directory: Path) -> Plan:
+    """One join on a rack, and its plan, in `problem.yaml` and `plan.json`."""
+    capacity = dict.fromkeys(("hub", "left", "right", "near"), 600.0) | {"far": 590.0}
+    capacity |= {"left": 10.0, "right": 10.0}
+    document = problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(200, 100))
+    plan = place(problem_of(document, directory / "problem.yaml"), "nova")
+    write_plan(plan, directory / "plan.json")
+    return plan
 
 
 class Log:
@@ -115,13 +134,8 @@ def test_load_a_killed_worker_and_a_killed_controller(
     rack: tuple[Path, Inventory], engine: str, tmp_path: Path
 ) -> None:
     file, reachable = rack
-    capacity = dict.fromkeys(("hub", "left", "right", "near"), 600.0) | {"far": 590.0}
-    capacity |= {"left": 10.0, "right": 10.0}
-    document = problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(200, 100))
-    problem = problem_of(document, tmp_path / "problem.yaml")
-    plan = place(problem, "nova")
-    write_plan(plan, tmp_path / "plan.json")
-    names = problem.nodes.ids.tolist()
+    plan = write_placed(reachable, tmp_path)
+    names = plan.problem.nodes.ids.tolist()
     (first,) = {names[node] for node in plan.instances.node.tolist()}
     (other,) = {"near", "far"} - {first}
     state = tmp_path / "state"

@@ -26,6 +26,7 @@ from nova_harness.control.controller import Controller, Entry, pause
 from nova_harness.control.deciding import Tuning
 from nova_harness.control.groups import ledgers_of
 from nova_harness.control.sensing import HostView
+from nova_harness.control.watching import Watching, read_state
 from nova_harness.engines.base import JobsSeen, JobState
 
 WORKERS = {"near": 18.0, "far": 15.0}
@@ -123,7 +124,8 @@ class Hosts:
         return iter([SimpleNamespace(name=name) for name in HOSTS])
 
     def __getitem__(self, name: str) -> Any:
-        return SimpleNamespace(name=name, jobs=list)
+        role = "source" if name in ENDS and name != "hub" else "worker"
+        return SimpleNamespace(name=name, jobs=list, spec=SimpleNamespace(role=role))
 
     def map(self, call: Callable[[Any], Any]) -> dict[str, Any]:
         return {one.name: call(self[one.name]) for one in self}
@@ -182,7 +184,9 @@ class Controlled:
         patch.setattr(
             controlling,
             "ArrivalsWatch",
-            lambda hosts: SimpleNamespace(follow=lambda files: None, close=lambda: None),
+            lambda hosts: SimpleNamespace(
+                follow=lambda files: None, close=lambda: None, history=list
+            ),
         )
         any_engine: Any = engine
         self.controller = Controller(any_engine, directory, TUNING, self.log.append)
@@ -386,6 +390,25 @@ def test_a_second_controller_of_the_same_hosts_is_refused(
         Controlled(engine, other, placed, monkeypatch)
     one.run(3)
     assert one.check() == 1
+
+
+def test_other_processes_read_what_it_knows(
+    world: Callable[[], World], begin: Begin, tmp_path: Path
+) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    engine.lose("far")
+    one.run(1)
+    assert read_state(tmp_path) is None
+    shown = Watching(None, tmp_path)
+    shown.show(one.controller)
+    state = read_state(tmp_path)
+    assert state is not None and state == shown.state
+    assert state.jobs == [group.running.job.job for group in one.controller.groups]
+    assert {host.name: host.state for host in state.hosts}["far"] == "lost"
+    assert [path.name for path in tmp_path.glob("*.json")] == ["state.json"]
+    # A directory that cannot be written is no reason to end control.
+    Watching(None, tmp_path / "absent").show(one.controller)
 
 
 # --- two joins that share no source: two jobs ---------------------------------------------------

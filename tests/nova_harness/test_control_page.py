@@ -18,7 +18,9 @@ import pytest
 from browsers import chromium, find_browser
 from PIL import Image
 from rich.console import Console
+from starlette.applications import Starlette
 from starlette.responses import HTMLResponse
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nova_core.errors import NovaError
@@ -206,15 +208,16 @@ setTimeout(() => {
 """
 
 
-def audited(app: ASGIApp) -> ASGIApp:
-    """The page with a script that measures it."""
+def audited(app: ASGIApp, base: str) -> ASGIApp:
+    """The page below a path, with a script that measures it."""
+    app = Starlette(routes=[Mount(base, app)])
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/audited":
+        if scope["type"] == "http" and scope["path"] == f"{base}/audited":
             async with httpx.AsyncClient(
                 transport=httpx.ASGITransport(app), base_url="http://localhost"
             ) as client:
-                text = (await client.get("/")).text
+                text = (await client.get(f"{base}/")).text
             page = HTMLResponse(text.replace("</script>", f"{AUDIT}</script>"))
             await page(scope, receive, send)
         else:
@@ -224,10 +227,11 @@ def audited(app: ASGIApp) -> ASGIApp:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("width", [500, 1200])
-def test_the_page_in_a_browser(width: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "base"), [(500, ""), (1200, "/jobs/field/watch")])
+def test_the_page_in_a_browser(width: int, base: str, tmp_path: Path) -> None:
     browser = find_browser()
-    with served(0, audited(application(lambda: STATE))) as address:
+    with served(0, audited(application(lambda: STATE), base)) as server:
+        address = f"{server}{base}"
         size = f"--window-size={width},1600"
         arguments = (size, "--virtual-time-budget=4000")
         dom = chromium(browser, tmp_path, *arguments, "--dump-dom", f"{address}/audited")
@@ -235,7 +239,7 @@ def test_the_page_in_a_browser(width: int, tmp_path: Path) -> None:
         assert told is not None, dom[-2000:]
         found = json.loads(html.unescape(told[1]))
         shot = tmp_path / "page.png"
-        chromium(browser, tmp_path, *arguments, f"--screenshot={shot}", address)
+        chromium(browser, tmp_path, *arguments, f"--screenshot={shot}", f"{address}/")
     assert found["problems"] == []
     assert (found["hosts"], found["lost"], found["half"], found["flows"]) == (4, 2, 1, 2)
     assert (found["curves"], found["marks"], found["rows"]) == (2, 2, 4)

@@ -175,7 +175,7 @@ def run(
     miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
     with (
         controlled(state),
-        watching(lines=tell["as_json"]) as shown,
+        watching(state, lines=tell["as_json"]) as shown,
         _page(tell["listen"], shown),
         _engine(name, place, state, miss_after) as engine,
     ):
@@ -288,19 +288,30 @@ def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
-    """The engine, up on the inventory's hosts, and under their limits."""
-    from nova_harness.control.groups import ledgers_of
-    from nova_harness.engines.base import ControlledEngine, names, runner
+def require_controlled(name: str) -> None:
+    """Refuse an engine whose jobs cannot be controlled.
 
-    # Bringing the engine up ends it first where a worker is missing; its job may still run.
-    resumes = bool(ledgers_of(state))
+    Raises:
+        NovaError: naming those that can be used.
+    """
+    from nova_harness.engines.base import names, runner
+
     if not runner(name).controlled:
         raise NovaError(
             f"--engine {name}: its jobs cannot be controlled; those of "
             f"{' and '.join(one for one in names() if runner(one).controlled)} can"
         )
+
+
+@contextmanager
+def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
+    """The engine, up on the inventory's hosts, and under their limits."""
+    from nova_harness.control.groups import ledgers_of
+    from nova_harness.engines.base import ControlledEngine
+
+    # Bringing the engine up ends it first where a worker is missing; its job may still run.
+    resumes = bool(ledgers_of(state))
+    require_controlled(name)
     with on_hosts(name, place, prepare=not resumes) as (engine, limits):
         assert isinstance(engine, ControlledEngine)
         engine.miss_after(miss_after)

@@ -63,10 +63,21 @@ def served(port: int, app: ASGIApp) -> Iterator[str]:
 
 
 def application(states: States) -> Starlette:
-    """The page, its state as JSON, figures for Prometheus, and a Grafana dashboard for these.
+    """`routes`, for this machine only.
 
     Args:
         states: the state to show; None before there is any.
+    """
+    # Against DNS rebinding: another page may resolve its own name to this machine.
+    own = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", LOOPBACK])
+    return Starlette(routes=routes(states), middleware=[own])
+
+
+def routes(states: States) -> list[Route]:
+    """The page, its state as JSON, figures for Prometheus, and a Grafana dashboard for these.
+
+    Args:
+        states: as in `application`.
     """
     own_files = files("nova_harness.control")
     page = (own_files / "page.html").read_text("utf-8")
@@ -87,15 +98,12 @@ def application(states: States) -> Starlette:
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
 
-    # Against DNS rebinding: another page may resolve its own name to this machine.
-    own = Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", LOOPBACK])
-    routes = [
+    return [
         Route("/", whole),
         Route("/state", state),
         Route("/metrics", metrics),
         Route("/grafana.json", grafana),
     ]
-    return Starlette(routes=routes, middleware=[own])
 
 
 class Figures(Collector):

@@ -1,14 +1,22 @@
-"""The controller in a terminal: hosts, their counted capacity, and the last lines of its log."""
+"""The controller in a terminal: hosts, their counted capacity, and the last lines of its log.
+
+The same is in a file, for other processes.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nova_core import console
+from nova_core.errors import NovaError
+from nova_core.model.files import atomic_write
 from nova_harness.control.state import ControlState, state_of
 
 if TYPE_CHECKING:
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
 
     from nova_harness.control.controller import Controller, Entry
 
+STATE = "state.json"
 LINES = 10
 LOG_LINES = 200
 COLOURS = {
@@ -36,13 +45,14 @@ class Watching:
 
     Args:
         live: where tables are drawn; None to write lines as they come.
+        directory: where the state is written, too.
 
     Attributes:
         state: at the last look; None before the first one.
     """
 
-    def __init__(self, live: Live | None) -> None:
-        self._live = live
+    def __init__(self, live: Live | None, directory: Path) -> None:
+        self._live, self._directory = live, directory
         self._log: deque[Entry] = deque(maxlen=LOG_LINES)
         self._kinds: Counter[str] = Counter()
         self.state: ControlState | None = None
@@ -57,25 +67,38 @@ class Watching:
     def show(self, controller: Controller) -> None:
         """Show what the controller knows after a look."""
         self.state = state_of(controller, list(self._log), self._kinds.copy())
+        # A full disk does not end control.
+        with suppress(NovaError), atomic_write(self._directory / STATE) as file:
+            file.write(msgspec.json.encode(self.state))
         if self._live is not None:
             self._live.update(drawn(self.state), refresh=True)
 
 
+def read_state(directory: Path) -> ControlState | None:
+    """The state in a controller's directory, or None before its first look."""
+    try:
+        content = (directory / STATE).read_bytes()
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(content, type=ControlState)
+
+
 @contextmanager
-def watching(*, lines: bool) -> Iterator[Watching]:
+def watching(directory: Path, *, lines: bool) -> Iterator[Watching]:
     """Show live tables in a terminal, and lines elsewhere.
 
     Args:
+        directory: the controller's.
         lines: write lines in a terminal, too.
     """
     err = console.output(stderr=True)
     if lines or not err.is_terminal:
-        yield Watching(None)
+        yield Watching(None, directory)
         return
     from rich.live import Live
 
     with Live(console=err, auto_refresh=False) as live:
-        yield Watching(live)
+        yield Watching(live, directory)
 
 
 def drawn(state: ControlState) -> RenderableType:

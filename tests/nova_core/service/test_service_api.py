@@ -24,7 +24,7 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.schemas import schema_of
 from nova_core.service import hosted
 from nova_core.service.intake import SMALL
-from nova_core.service.operations import OPERATIONS
+from nova_core.service.operations import Operations
 
 FAIL_A = {"event": "fail-node", "node": "A"}
 
@@ -544,7 +544,7 @@ def test_the_description_is_complete(client: TestClient) -> None:
         for path, methods in described["paths"].items()
         for method, operation in methods.items()
     }
-    expected = {(each.method, each.path) for each, _ in OPERATIONS.values()}
+    expected = {(each.method, each.path) for each in Operations.operations().values()}
     assert set(operations) == expected
     for (_, path), operation in operations.items():
         assert operation["summary"]
