@@ -79,8 +79,6 @@ def script(directory: Path, *events: object, **fields: object) -> Path:
         ({"at": 1, "what": "cut", "host": "near", "to": "me"}, "me"),
         ({"at": 1, "what": "cut", "host": "near", "ms": 3}, "ms does not belong to what: cut"),
         ({"at": 1, "what": "rate", "host": "near"}, "times is missing to what: rate"),
-        ({"at": 1, "what": "rate", "host": "near", "times": 3}, "only an experiment's"),
-        ({"at": 1, "what": "add", "host": "near"}, "what: add: only an experiment's"),
         ({"at": 1, "what": "add", "host": "hub"}, "add: hub is no host of role worker"),
         ({"at": 1, "what": "kill", "host": "near", "when": 3}, "when"),
     ],

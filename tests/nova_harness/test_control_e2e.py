@@ -43,7 +43,13 @@ hosts:
   - {{name: right, role: source}}
   - {{name: near, role: worker}}
   - {{name: far, role: worker}}
-network: {{rtt_ms: 20}}
+{more}network: {{rtt_ms: 20}}
+"""
+# Sources of another join, and a host that both can move to.
+MORE = """\
+  - {name: left2, role: source}
+  - {name: right2, role: source}
+  - {name: spare, role: worker}
 """
 
 
@@ -66,34 +72,46 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def rack(tmp_path: Path, engine: str) -> Iterator[tuple[Path, Inventory]]:
-    """The file of a rack that is up, and its hosts' addresses."""
-    with running_rack(tmp_path, engine) as up:
-        yield up
+def rack(tmp_path: Path, engine: str) -> Iterator[Inventory]:
+    """The hosts of a rack that is up, with their addresses."""
+    with running_rack(tmp_path, engine) as reachable:
+        yield reachable
 
 
 @contextmanager
-def running_rack(directory: Path, engine: str) -> Iterator[tuple[Path, Inventory]]:
-    """The file of a rack that is up, and its hosts' addresses."""
+def running_rack(directory: Path, engine: str, more: str = "") -> Iterator[Inventory]:
+    """The hosts of a rack that is up, with their addresses; also ``more``, as YAML."""
     require()
     file = directory / "rack.yaml"
-    file.write_text(INVENTORY.format(name=f"novactl-{os.getpid()}", **NEEDS[engine]))
+    name = f"novactl-{os.getpid()}"
+    file.write_text(INVENTORY.format(name=name, more=more, **NEEDS[engine]))
     rack = VirtualRack(read_inventory(file))
     rack.up()
     try:
-        yield file, rack.reachable()
+        yield rack.reachable()
     finally:
         rack.down()
 
 
-def write_placed(reachable: Inventory, directory: Path) -> Plan:
-    """One join on a rack, and its plan, in `problem.yaml` and `plan.json`."""
-    capacity = dict.fromkeys(("hub", "left", "right", "near"), 600.0) | {"far": 590.0}
-    capacity |= {"left": 10.0, "right": 10.0}
-    document = problem_document(reachable, capacity, DebsWorkload(regions=1), Traffic(200, 100))
+def write_placed(reachable: Inventory, directory: Path, regions: int = 1) -> Plan:
+    """One join of each region, and its plan, in `problem.yaml` and `plan.json`."""
+    capacity = {"hub": 600.0, "near": 600.0, "far": 590.0, "spare": 580.0}
+    capacity = {host.name: capacity.get(host.name, 10.0) for host in reachable.hosts}
+    workload = DebsWorkload(regions=regions)
+    document = problem_document(reachable, capacity, workload, Traffic(200, 100))
     plan = place(problem_of(document, directory / "problem.yaml"), "nova")
     write_plan(plan, directory / "plan.json")
     return plan
+
+
+def control_run(directory: Path, engine: str) -> list[str]:
+    """Runs what `running_rack` and `write_placed` have written; the state is in ``state``."""
+    command = [sys.executable, "-c", "from nova_core.cli import main; main()", "control", "run"]
+    command += [str(directory / name) for name in ("problem.yaml", "plan.json")]
+    command += ["-i", str(directory / "rack.yaml"), "--engine", engine, "--keys", "7"]
+    # A busy machine is no lost host.
+    command += ["--state", str(directory / "state"), "--cooldown", "1", "--miss-after", "30"]
+    return command
 
 
 class Log:
@@ -131,20 +149,15 @@ def seen_results(page: str, job: str) -> ControlState:
 
 
 def test_load_a_killed_worker_and_a_killed_controller(
-    rack: tuple[Path, Inventory], engine: str, tmp_path: Path
+    rack: Inventory, engine: str, tmp_path: Path
 ) -> None:
-    file, reachable = rack
-    plan = write_placed(reachable, tmp_path)
+    plan = write_placed(rack, tmp_path)
     names = plan.problem.nodes.ids.tolist()
     (first,) = {names[node] for node in plan.instances.node.tolist()}
     (other,) = {"near", "far"} - {first}
     state = tmp_path / "state"
     log = Log(state)
-    command = [sys.executable, "-c", "from nova_core.cli import main; main()", "control", "run"]
-    command += [str(tmp_path / "problem.yaml"), str(tmp_path / "plan.json"), "-i", str(file)]
-    command += ["--engine", engine, "--state", str(state), "--cooldown", "1", "--keys", "7"]
-    # A busy machine is no lost host.
-    command += ["--miss-after", "30"]
+    command = control_run(tmp_path, engine)
     page = f"http://127.0.0.1:{free_port()}"
     command += ["--listen", page.rpartition(":")[2]]
 
@@ -160,7 +173,7 @@ def test_load_a_killed_worker_and_a_killed_controller(
     controller = subprocess.Popen(command)
     try:
         log.wait("resumed", controller)
-        with connect(reachable, [first, other]) as hosts:
+        with connect(rack, [first, other]) as hosts:
             load = hosts[first].start("while :; do :; done", name="load")
             handed = log.wait("handed-over", controller)
             load.end()
@@ -193,3 +206,40 @@ def test_load_a_killed_worker_and_a_killed_controller(
     assert any(text.startswith(f"{first} can do") and f"to {other}" in text for text in texts)
     assert f"{other} is lost: join/pressure-1*humidity-1 from {other} to {first}" in texts
     assert recovered["job"] != handed["job"]
+
+
+def test_a_failure_stops_only_the_job_that_it_hits(tmp_path: Path) -> None:
+    """Two joins that share no source; a host is added, rates change, a worker is killed."""
+    with running_rack(tmp_path, "flink", MORE) as reachable:
+        plan = write_placed(reachable, tmp_path, regions=2)
+        hosts = plan.problem.nodes.ids[plan.instances.node].tolist()
+        (spare,) = {"near", "far", "spare"}.difference(hosts)
+        killed = next(host for host in hosts if host != "hub")
+        script = {
+            "nova_disturbances": 1,
+            "events": [
+                {"at": 1, "what": "add", "host": spare},
+                # Less than what counts as a change.
+                {"at": 2, "what": "rate", "host": "left", "times": 1.1, "for": 5},
+                {"at": 2, "what": "rate", "host": "right", "times": 1.1, "for": 5},
+                {"at": 12, "what": "kill", "host": killed},
+            ],
+        }
+        (tmp_path / "script.json").write_text(json.dumps(script))
+        command = [*control_run(tmp_path, "flink"), "--back-after", "2", "--json"]
+        command += ["--disturb", str(tmp_path / "script.json"), "--for", "25"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_S)
+    log = Log(tmp_path / "state").all()
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0 and answer["exact"], (answer, log)
+    begun, ended = (
+        next(one for one in log if one["kind"] == kind)["text"] for kind in ("deployed", "ended")
+    )
+    first = begun.rpartition("running: ")[2].split(", ")
+    last = ended.partition(" ended at ")[0].split(", ")
+    # The other job has run from beginning to end.
+    assert len(first) == len(last) == 2 and len({*first, *last}) == answer["jobs"] == 3
+    (recovered,) = (one for one in log if one["kind"] == "recovered")
+    assert recovered["job"] in last and recovered["job"] not in first
+    assert f"{spare} is back: nothing has to move" in [one["text"] for one in log]
+    print(f"recovered {recovered['seconds']:.1f} s after the failure was seen")

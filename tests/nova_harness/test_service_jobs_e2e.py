@@ -35,7 +35,7 @@ def wait(ready: Callable[[], Any], client: httpx.Client) -> Any:
 
 
 def test_start_pause_stop_and_resume(tmp_path: Path) -> None:
-    with running_rack(tmp_path, "flink") as (_, reachable):
+    with running_rack(tmp_path, "flink") as reachable:
         write_placed(reachable, tmp_path)
         (tmp_path / "jobs.yaml").write_text(JOBS)
         with serving(tmp_path / "data", tmp_path / "jobs.yaml") as client:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from nova_harness.commands.cluster import (
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
@@ -161,7 +162,13 @@ def run(
     """
     from nova_harness.control.controller import Controller, controlled
     from nova_harness.control.deciding import Tuning, rehearse
-    from nova_harness.control.disturbances import Script
+    from nova_harness.control.disturbances import (
+        Script,
+        added_hosts,
+        with_surges,
+        without_workers,
+    )
+    from nova_harness.control.groups import ledgers_of
     from nova_harness.control.sensing import refuse_clocks
     from nova_harness.control.watching import watching
 
@@ -172,6 +179,10 @@ def run(
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
+    events = [] if script is None else script.events
+    flows, added = with_surges(flows, answered, events, 0), added_hosts(events)
+    # They have been added already to a job that is resumed.
+    added = [] if ledgers_of(state) else added
     miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
     with (
         controlled(state),
@@ -180,13 +191,14 @@ def run(
         _engine(name, place, state, miss_after) as engine,
     ):
         refuse_unknown(decided, engine)
+        _refuse_added(added, decided, engine)
         refuse_clocks(engine.deployment.hosts)
         with shared.working():
             rehearse(answered, decided)
         controller = Controller(
             engine, state, Tuning(**tuning), shown.note, dry_run=dry_run, most_jobs=jobs
         )
-        with closing(controller), ExitStack() as disturbing:
+        with closing(controller), without_workers(engine, added), ExitStack() as disturbing:
             try:
                 controller.begin(answered, decided, flows)
                 if script is not None:
@@ -286,6 +298,19 @@ def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
         "p9999_ms": latency.p9999,
         "longest_silence_ms": [round(one, 1) for one in outcome.silence_ms],
     }
+
+
+def _refuse_added(added: Sequence[str], plan: Plan, engine: ControlledEngine) -> None:
+    """Refuse hosts that a script adds later, where they are used from the beginning."""
+    from nova_engines.dataflow import from_plan
+
+    if added and not engine.stays_warm:
+        raise NovaError(f"--disturb: add: is not possible with {engine.name}, only with Flink")
+    if used := sorted(set(added).intersection(from_plan(plan, plan.problem).nodes)):
+        raise NovaError(
+            f"--disturb: add: {', '.join(used)}: the plan uses it from the beginning; add a host "
+            "that it does not use"
+        )
 
 
 def require_controlled(name: str) -> None:

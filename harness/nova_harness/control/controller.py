@@ -30,7 +30,6 @@ from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.groups import (
     LEDGERS,
-    LOCK,
     Group,
     Running,
     Target,
@@ -61,7 +60,8 @@ AGAIN_S = 5.0
 REVIVE_S = 2.0
 # Jobs at most that the joins are divided into, where workers outlive jobs.
 MOST_JOBS = 8
-DECISIONS, WORKLOAD, PROBLEM, JOBS, PAUSED = (
+LOCK, DECISIONS, WORKLOAD, PROBLEM, JOBS, PAUSED = (
+    "controller",
     "decisions.jsonl",
     "workload.json",
     "problem.json",
@@ -122,6 +122,7 @@ class Controller:
         workload: what flows.
         finished: whether all jobs have ended by themselves.
         positions: of hosts in the cost space: the first two coordinates, ms.
+        last_text: of the last line of the log about no job in particular.
     """
 
     def __init__(
@@ -297,20 +298,16 @@ class Controller:
 
     def _known(self, group: Group, share: Share) -> Running:
         """A job of the ledger that another controller may have deployed."""
-        return Running(share.job, self._target(group, self.plan_of(share)))
-
-    def _target(self, group: Group, plan: Plan) -> Target:
-        """What a plan runs of a group's joins."""
+        plan = self.plan_of(share)
         flow = from_plan(plan, plan.problem, self.workload)
-        return Target(plan, flow.of_sources(group.sources))
+        return Running(share.job, Target(plan, flow.of_sources(group.sources)))
 
     def _aim(self, plan: Plan) -> None:
         """Note which jobs have to be replaced for a plan."""
+        flow = from_plan(plan, plan.problem, self.workload)
         for group in self.groups:
-            target = self._target(group, plan)
-            runs = getattr(group, "running", None)
-            same = runs is not None and runs.target.dataflow.operators == target.dataflow.operators
-            group.due = None if same else target
+            own = flow.of_sources(group.sources)
+            group.due = None if group.runs(own) else Target(plan, own)
 
     def plan_of(self, share: Share) -> Plan:
         """The plan of a job of the ledger, with the problem it was made for."""

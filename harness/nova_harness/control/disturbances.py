@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -21,6 +21,7 @@ from nova_engines.workload import LONGEST_S
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.workload import Surge, Workload
+    from nova_harness.engines.base import ControlledEngine
     from nova_harness.engines.deployment import EngineDeployment
     from nova_testbed.inventory import Inventory
 
@@ -29,6 +30,8 @@ VERSION: Final = 1
 LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
+# Until an engine has lost a worker, or got it back.
+WORKER_S = 90.0
 _Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
@@ -51,7 +54,7 @@ class Disturbance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, renam
         cores: of ``cpu``; virtual hosts only.
         to: the other host, of ``rtt`` and ``cut``; virtual hosts only.
         ms: round trip of ``rtt``.
-        times: factor of ``rate``; experiments only.
+        times: factor of ``rate``.
     """
 
     at: _Seconds
@@ -101,12 +104,6 @@ class Script(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """
         script = read_typed(path, cls, "nova_disturbances", VERSION, ScriptError)
         check_events(script.events, inventory, str(path))
-        for number, event in enumerate(script.events):
-            if event.what in ("rate", "add"):
-                raise ScriptError(
-                    f"{path}: events[{number}]: what: {event.what}: only an experiment's "
-                    "disturbances have it: it has to be known before the job begins"
-                )
         return script
 
 
@@ -183,6 +180,33 @@ def added_hosts(events: Sequence[Disturbance]) -> list[str]:
     return sorted({event.host for event in events if event.what == "add"})
 
 
+@contextmanager
+def without_workers(engine: ControlledEngine, names: Sequence[str]) -> Iterator[None]:
+    """Have no worker on some hosts when the block begins; all have one when it ends.
+
+    Raises:
+        ScriptError: where the engine still counts one, or does not get it back.
+    """
+    for name in names:
+        pids = " ".join(map(str, engine.deployment.worker_processes(name)))
+        engine.deployment.hosts[name].run(f"kill -KILL {pids}", check=False)
+    _await(engine.misses, names)
+    try:
+        yield
+    finally:
+        for name in names:
+            engine.deployment.start_worker(name)
+        _await(lambda name: not engine.misses(name), names)
+
+
+def _await(holds: Callable[[str], bool], names: Sequence[str]) -> None:
+    until = time.monotonic() + WORKER_S
+    while open_ones := [name for name in names if not holds(name)]:
+        if time.monotonic() > until:
+            raise ScriptError(f"{open_ones[0]}: its worker has not come or gone in {WORKER_S} s")
+        time.sleep(0.2)
+
+
 def with_surges(
     workload: Workload, problem: Problem, events: Sequence[Disturbance], begin_s: float
 ) -> Workload:
@@ -195,8 +219,12 @@ def with_surges(
         begin_s: when it begins, s after the sources.
 
     Raises:
-        ScriptError: for a host without sources.
+        ScriptError: for a host without sources, or sources that are no replays.
     """
+    if all(event.what != "rate" for event in events):
+        return workload
+    if any(one.kind == "kafka" for one in workload.sources):
+        raise ScriptError("disturbances: rate: sensors that send to Kafka have their own rates")
     nodes = problem.nodes.ids[problem.sources.node].tolist()
     host = dict(zip(problem.sources.ids.tolist(), nodes, strict=True))
     surges: dict[str, list[Surge]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nova_engines.handover import Handover
     from nova_engines.source_orders import ControlledJob
 
-# In the directory of a controller: the ledger of each group, and the lock of the controller.
-LEDGERS, LOCK = "ledgers", "controller"
+# In the directory of a controller: the ledger of each group.
+LEDGERS = "ledgers"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class Group:
     Attributes:
         sources: that they join.
         handover: of its jobs.
-        running: its last job.
         due: what should run instead; None while the right thing runs.
         failed_at: `time.monotonic` of the failure that is not recovered from.
         logged: whether that failure is in the log.
@@ -61,17 +60,28 @@ class Group:
 
     sources: frozenset[str]
     handover: Handover
-    running: Running = field(init=False)
     due: Target | None = None
     failed_at: float | None = None
     logged: bool = False
     next_try: float = -math.inf
     unsure: bool = True
     last_text: str = ""
+    _running: Running | None = None
+
+    @property
+    def running(self) -> Running:
+        """Its last job; there is none before the first plan is deployed."""
+        assert self._running is not None
+        return self._running
+
+    def runs(self, dataflow: Dataflow) -> bool:
+        """Whether its last job has exactly these operators."""
+        own = self._running
+        return own is not None and own.target.dataflow.operators == dataflow.operators
 
     def adopt(self, new: Running) -> None:
         """A new job runs."""
-        self.running, self.due = new, None
+        self._running, self.due = new, None
         self.failed_at, self.logged, self.next_try, self.last_text = None, False, -math.inf, ""
 
     @property

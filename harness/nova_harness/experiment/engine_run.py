@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import NovaError
-from nova_harness.control.disturbances import Disturbing, added_hosts, with_surges
+from nova_harness.control.disturbances import (
+    Disturbing,
+    added_hosts,
+    with_surges,
+    without_workers,
+)
 from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
@@ -39,7 +44,6 @@ LOOK_SECONDS = 5.0
 # Limits and load may take effect up to this share of the measured time after its begin.
 SHARE_OVERDUE = 0.05
 # Until an engine counts a worker that has come, or no longer counts one that has gone.
-WORKER_S = 90.0
 # How often a job is deployed that is not ready in time.
 ATTEMPTS = 3
 
@@ -111,8 +115,6 @@ class Bed:
             ScriptError: for a host without sources.
         """
         flow = self.flowing(streams, timing.warm_up_s + timing.duration_s)
-        if all(event.what != "rate" for event in self.disturbances):
-            return flow
         events, begin_s = self.disturbances, timing.warm_up_s
         return lambda start_ms: with_surges(flow(start_ms), plan.problem, events, begin_s)
 
@@ -126,35 +128,13 @@ class Bed:
         begun.start()
         return begun
 
-    @contextmanager
-    def absent(self) -> Iterator[None]:
-        """Have no worker, inside the block, on hosts that the disturbances add.
-
-        Raises:
-            RunError: where the engine still counts one, or does not get it back.
-        """
+    def absent(self) -> AbstractContextManager[None]:
+        """Have no worker, inside the block, on hosts that the disturbances add."""
         names = added_hosts(self.disturbances)
-        for name in names:
-            pids = " ".join(map(str, self.deployment.worker_processes(name)))
-            self.deployment.hosts[name].run(f"kill -KILL {pids}", check=False)
-        self._await(lambda name: self._misses(name), names)
-        try:
-            yield
-        finally:
-            for name in names:
-                self.deployment.start_worker(name)
-            self._await(lambda name: not self._misses(name), names)
-
-    def _misses(self, name: str) -> bool:
+        if not names:
+            return nullcontext()
         assert isinstance(self.engine, ControlledEngine)
-        return self.engine.misses(name)
-
-    def _await(self, holds: Callable[[str], bool], names: Sequence[str]) -> None:
-        until = time.monotonic() + WORKER_S
-        while open_ones := [name for name in names if not holds(name)]:
-            if time.monotonic() > until:
-                raise RunError(f"{open_ones[0]}: its worker has not come or gone in {WORKER_S} s")
-            time.sleep(0.2)
+        return without_workers(self.engine, names)
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """A recorder of the hosts' CPU use, with the part of the inventory's load."""
