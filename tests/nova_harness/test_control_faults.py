@@ -24,7 +24,7 @@ from nova_engines.workload import SourceStream, Workload
 from nova_harness.control import controller as controlling
 from nova_harness.control.controller import Controller, Entry, pause
 from nova_harness.control.deciding import Tuning
-from nova_harness.control.groups import ledgers_of
+from nova_harness.control.job_groups import ledgers_of
 from nova_harness.control.sensing import HostView
 from nova_harness.control.watching import Watching, read_state
 from nova_harness.engines.base import JobsSeen, JobState

@@ -32,7 +32,7 @@ from nova_core.service.store import Store
 from nova_engines.handover import Ledger, Share
 from nova_engines.source_orders import ControlledJob
 from nova_harness.control.controller import PAUSED
-from nova_harness.control.groups import LEDGERS
+from nova_harness.control.job_groups import LEDGERS
 from nova_harness.control.watching import STATE, read_state
 from nova_harness.service.jobs import HostedJob, Jobs, control_run
 from nova_harness.service.jobs_file import read_jobs

@@ -188,7 +188,7 @@ class _Run:
         """Run it, and compare what was delivered with the reference join."""
         from nova_harness.control.controller import Controller
         from nova_harness.control.deciding import Tuning
-        from nova_harness.control.groups import read_ledgers
+        from nova_harness.control.job_groups import read_ledgers
         from nova_harness.control.outcome import outcome
         from nova_harness.engines.base import ControlledEngine
         from nova_workloads.debs import DebsWorkload

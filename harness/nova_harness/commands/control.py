@@ -168,7 +168,7 @@ def run(
         with_surges,
         without_workers,
     )
-    from nova_harness.control.groups import ledgers_of
+    from nova_harness.control.job_groups import ledgers_of
     from nova_harness.control.sensing import refuse_clocks
     from nova_harness.control.watching import watching
 
@@ -271,7 +271,7 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
 
 def _outcome(controller: Controller, problem: Any, results: Path | None) -> dict[str, Any]:
     """Outcome of ended jobs; also writes their results, if ``results`` is given."""
-    from nova_harness.control.groups import read_ledgers
+    from nova_harness.control.job_groups import read_ledgers
     from nova_harness.control.outcome import outcome, write_csv
 
     ledgers = read_ledgers(controller.directory)
@@ -331,7 +331,7 @@ def require_controlled(name: str) -> None:
 @contextmanager
 def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
     """The engine, up on the inventory's hosts, and under their limits."""
-    from nova_harness.control.groups import ledgers_of
+    from nova_harness.control.job_groups import ledgers_of
     from nova_harness.engines.base import ControlledEngine
 
     # Bringing the engine up ends it first where a worker is missing; its job may still run.

@@ -28,7 +28,7 @@ from nova_engines.workload import Workload
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.disturbances import Disturbing, Script
-from nova_harness.control.groups import (
+from nova_harness.control.job_groups import (
     LEDGERS,
     Group,
     Running,

@@ -5,6 +5,7 @@ The same is in a file, for other processes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from nova_harness.control.controller import Controller, Entry
 
-STATE = "state.json"
+# Hosts and sinks are read as often.
+STATE, WRITE_S = "state.json", 2.0
 LINES = 10
 LOG_LINES = 200
 COLOURS = {
@@ -55,6 +57,7 @@ class Watching:
         self._live, self._directory = live, directory
         self._log: deque[Entry] = deque(maxlen=LOG_LINES)
         self._kinds: Counter[str] = Counter()
+        self._written_at = -math.inf
         self.state: ControlState | None = None
 
     def note(self, entry: Entry) -> None:
@@ -67,9 +70,11 @@ class Watching:
     def show(self, controller: Controller) -> None:
         """Show what the controller knows after a look."""
         self.state = state_of(controller, list(self._log), self._kinds.copy())
-        # A full disk does not end control.
-        with suppress(NovaError), atomic_write(self._directory / STATE) as file:
-            file.write(msgspec.json.encode(self.state))
+        if time.monotonic() - self._written_at >= WRITE_S:
+            self._written_at = time.monotonic()
+            # A full disk does not end control.
+            with suppress(NovaError), atomic_write(self._directory / STATE) as file:
+                file.write(msgspec.json.encode(self.state))
         if self._live is not None:
             self._live.update(drawn(self.state), refresh=True)
 

@@ -28,7 +28,7 @@ from nova_core.model.files import make_directory
 from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.intake import RefusedError
 from nova_harness.control import controller, page
-from nova_harness.control.groups import ledgers_of, read_ledgers
+from nova_harness.control.job_groups import ledgers_of, read_ledgers
 from nova_harness.control.state import ControlState
 from nova_harness.control.watching import STATE, read_state
 from nova_harness.service.jobs_file import read_jobs

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_engines.dataflow import SINK, from_plan
-from nova_harness.control.groups import sources_of_groups
+from nova_harness.control.job_groups import sources_of_groups
 
 PAIRS = st.lists(st.tuples(st.integers(0, 8), st.integers(9, 17)), min_size=1, max_size=20)
 
