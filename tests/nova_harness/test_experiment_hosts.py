@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
+from nova_harness.engines.warming import warming_plan
 from nova_harness.experiment.calibration import (
     Setting,
     bottlenecks,
@@ -25,7 +26,6 @@ from nova_harness.experiment.calibration import (
     costs,
     find_rate,
     strongest,
-    warming_plan,
 )
 from nova_harness.experiment.document import ExperimentError
 from nova_harness.experiment.limits import LEFT_CORES, Limits

@@ -186,7 +186,7 @@ class _Run:
 
     def measurement(self) -> Measurement:
         """Run it, and compare what was delivered with the reference join."""
-        from nova_harness.control.controller import Controller
+        from nova_harness.control.controller import WARM_UP_S, Controller
         from nova_harness.control.deciding import Tuning
         from nova_harness.control.job_groups import read_ledgers
         from nova_harness.control.outcome import outcome
@@ -200,7 +200,7 @@ class _Run:
         assert isinstance(self.bed.engine, ControlledEngine)
         controller = Controller(self.bed.engine, self.state, Tuning(), self.entries.append)
         with closing(controller):
-            controller.begin(problem, self.plans[0], flow)
+            controller.begin(problem, self.plans[0], flow, warm_s=WARM_UP_S)
             end_ms = self._hand_over(controller)
             ledgers = read_ledgers(self.state)
             observed = outcome(ledgers, controller.hosts, problem, controller.workload)

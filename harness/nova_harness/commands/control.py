@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
     from nova_harness.engines.base import ControlledEngine
+    from nova_harness.experiment.limits import Limits
 
 state_option = click.option(
     "--state",
@@ -160,7 +161,7 @@ def run(
     Resumes the job of an existing --state directory. Exit code 1 when results were lost, doubled
     or wrong.
     """
-    from nova_harness.control.controller import Controller, controlled
+    from nova_harness.control.controller import WARM_UP_S, Controller, controlled
     from nova_harness.control.deciding import Tuning, rehearse
     from nova_harness.control.disturbances import (
         Script,
@@ -188,7 +189,7 @@ def run(
         controlled(state),
         watching(state, lines=tell["as_json"]) as shown,
         _page(tell["listen"], shown),
-        _engine(name, place, state, miss_after) as engine,
+        _engine(name, place, state, miss_after) as (engine, limits),
     ):
         refuse_unknown(decided, engine)
         _refuse_added(added, decided, engine)
@@ -200,7 +201,8 @@ def run(
         )
         with closing(controller), without_workers(engine, added), ExitStack() as disturbing:
             try:
-                controller.begin(answered, decided, flows)
+                with limits.off():
+                    controller.begin(answered, decided, flows, warm_s=WARM_UP_S)
                 if script is not None:
                     disturbing.enter_context(closing(controller.disturbed(script)))
                 controller.run(seconds, shown.show)
@@ -329,8 +331,10 @@ def require_controlled(name: str) -> None:
 
 
 @contextmanager
-def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[ControlledEngine]:
-    """The engine, up on the inventory's hosts, and under their limits."""
+def _engine(
+    name: str, place: str, state: Path, miss_after: float
+) -> Iterator[tuple[ControlledEngine, Limits]]:
+    """The engine, up on the inventory's hosts, and their limits, which are in force."""
     from nova_harness.control.job_groups import ledgers_of
     from nova_harness.engines.base import ControlledEngine
 
@@ -344,7 +348,7 @@ def _engine(name: str, place: str, state: Path, miss_after: float) -> Iterator[C
             with limits.off():
                 engine.up(console.say)
         try:
-            yield engine
+            yield engine, limits
         finally:
             engine.close()
 

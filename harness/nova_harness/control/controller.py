@@ -23,7 +23,7 @@ from nova_core.model.files import write_problem as write_problem_file
 from nova_engines.dataflow import from_plan
 from nova_engines.handover import FAILED, FINISHED, Handover, HandoverError, Ledger, only_one
 from nova_engines.names import OWN_JOBS
-from nova_engines.source_orders import ControlledJob
+from nova_engines.source_orders import ControlledJob, Order, tell
 from nova_engines.workload import Workload
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
@@ -39,6 +39,7 @@ from nova_harness.control.job_groups import (
 )
 from nova_harness.control.sensing import STALE_S, HostSensor, HostView
 from nova_harness.engines.host_files import HostFiles
+from nova_harness.engines.warming import WARMING_RATE, warming_plan
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -50,6 +51,10 @@ T = TypeVar("T")
 TICK_S = 0.5
 # After a failure, wait so long to learn which host was lost.
 LEARN_S = 8.0
+# Name of the job that warms the engine up.
+WARMING = "warming-up"
+# How long it is useful that it runs, s.
+WARM_UP_S = 5.0
 # Prefix of the names of controlled jobs, after the prefix of all of Nova's jobs.
 JOB_NAME = "control-"
 # Sources of the first job begin so long after their order.
@@ -76,8 +81,9 @@ class Entry:
 
     Attributes:
         at: when, s since the epoch.
-        kind: ``deployed``, ``resumed``, ``disturbed``, ``noticed``, ``refused``, ``would``,
-            ``handed-over``, ``failed``, ``waiting``, ``restarted``, ``recovered``, ``ended``.
+        kind: ``warmed-up``, ``deployed``, ``resumed``, ``disturbed``, ``over``, ``noticed``,
+            ``refused``, ``would``, ``handed-over``, ``failed``, ``waiting``, ``restarted``,
+            ``recovered``, ``ended``.
         text: what happened, for people.
         figures: the same for programs.
     """
@@ -165,7 +171,9 @@ class Controller:
 
     # --- begin ----------------------------------------------------------------------------------
 
-    def begin(self, problem: Problem, plan: Plan, workload: Workload) -> None:
+    def begin(
+        self, problem: Problem, plan: Plan, workload: Workload, *, warm_s: float = 0.0
+    ) -> None:
         """Deploy the first plan, or resume where another controller ended; first `rehearse`.
 
         Args:
@@ -173,6 +181,8 @@ class Controller:
             plan: to begin with.
             workload: replays, or what is read from Kafka. Without a time of start, it begins when
                 the job runs.
+            warm_s: before the first jobs, run joins on every host for so long: where workers
+                outlive jobs, the first hand-over to a host is faster then. Not with Kafka.
 
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
@@ -182,7 +192,7 @@ class Controller:
         if len({index for one in ledgers for index, _ in _last(one).job.sources}) == len(joined):
             self._resume(problem, ledgers)
         else:
-            self._first(problem, plan, workload)
+            self._first(problem, plan, workload, warm_s)
         flat = np.pad(problem.nodes.position, ((0, 0), (0, 2)))[:, :2].tolist()
         self.positions = {
             name: (x, y) for name, (x, y) in zip(problem.nodes.ids.tolist(), flat, strict=True)
@@ -193,7 +203,7 @@ class Controller:
         self._arrivals = ArrivalsWatch(self.hosts)
         self._follow_jobs()
 
-    def _first(self, problem: Problem, plan: Plan, workload: Workload) -> None:
+    def _first(self, problem: Problem, plan: Plan, workload: Workload, warm_s: float) -> None:
         make_directory(self.directory / JOBS)
         # A controller that was killed while it began may have written some ledgers.
         shutil.rmtree(self.directory / LEDGERS, ignore_errors=True)
@@ -218,6 +228,9 @@ class Controller:
             if job.runs and job.own:
                 self.engine.stop(job.job)
         self.deployment.prepare_results()
+        replays = all(one.kind == "replay" for one in self.workload.sources)
+        if warm_s and replays and self.engine.stays_warm:
+            self._warm_up(problem, warm_s)
         for number, sources in enumerate(sources_of_groups(problem, self.most_jobs), 1):
             ledger = self.directory / LEDGERS / f"{number}.json"
             self.groups.append(Group(sources, Handover(self.jobs, self.files, ledger)))
@@ -238,6 +251,26 @@ class Controller:
         took = time.monotonic() - begun
         jobs = _ids(self.groups)
         self._say("deployed", f"after {took:.1f} s, running: {jobs}", seconds=took)
+
+    def _warm_up(self, problem: Problem, seconds: float) -> None:
+        """Java loads and compiles meanwhile what later jobs run."""
+        begun, sources = time.monotonic(), self.workload.sources
+        # Slowly, as every host gets all tuples of a source.
+        slow = [replace(one, rate=min(WARMING_RATE, one.rate), surges=()) for one in sources]
+        workload = replace(self.workload, sources=tuple(slow))
+        plan = warming_plan(problem, [host.name for host in self.hosts])
+        flow = from_plan(plan, problem, workload)
+        job = self.engine.submit(flow, workload, f"{OWN_JOBS}{WARMING}", WARMING)
+        file = self.deployment.result_file(WARMING)
+        controlled = ControlledJob.of(job.name, flow, workload, file)
+        try:
+            job.await_running()
+            tell(self.files, controlled, Order(_now_ms()))
+            time.sleep(seconds)
+        finally:
+            self.jobs.cancel(controlled)
+        took = time.monotonic() - begun
+        self._say("warmed-up", f"joins have run on every host, for {took:.1f} s in all")
 
     def _resume(self, problem: Problem, ledgers: Sequence[Path]) -> None:
         known = read_problem(self.directory / PROBLEM)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nova_harness.engines.warming import WARMING_RATE, plan_on, warming_plan
 from nova_harness.experiment.bed import cores_of
 from nova_harness.experiment.cells import loads_of
 from nova_harness.experiment.document import Experiment, ExperimentError
@@ -35,8 +36,7 @@ from nova_harness.results.schema import (
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Floats, Ints, Problem
-    from nova_core.model.query_graph import QueryGraph
+    from nova_core.model.problem import Problem
     from nova_harness.experiment.engine_run import Bed, Outcome
     from nova_testbed.inventory import Inventory
     from nova_workloads.base import Streams, Traffic, Workload
@@ -51,8 +51,6 @@ HUNGER = 1.5
 # took 1.4 times the cost of sending to one (docs/results.md); engines with a filter for each piece
 # need more.
 COPIES = 2
-# Rate of each source while the engine warms up, tuples/s.
-WARMING_RATE = 1000.0
 # The search ends when the next calibration's rate would differ by less than this share.
 CLOSE = 0.05
 MOST_CALIBRATIONS = 3
@@ -101,61 +99,6 @@ def costliest(workload: Workload, windows_ms: Sequence[int], rate: float) -> Tra
 # --- plans of calibrations ------------------------------------------------------------------------
 
 
-def _plan(
-    problem: Problem, name: str, instances: Callable[[int], tuple[Ints, Ints | None]]
-) -> Plan:
-    """A plan of a problem's pairs, or of the operators of its queries.
-
-    Args:
-        problem: of the experiment.
-        name: of the strategy.
-        instances: for a number of operators, the nodes of each operator in turn, and the number of
-            pieces of each left input, or None for whole operators.
-    """
-    from nova_core.model.plan import Instances, Partitions, Plan
-    from nova_core.model.query_graph import expand
-    from nova_core.model.query_plan import QueryPlan
-
-    graph: QueryGraph | None = expand(problem) if problem.queries else None
-    rate: Floats = Partitions.whole(problem).rate if graph is None else graph.input_rate
-    count = len(rate) // 2
-    node, pieces = instances(count)
-    if pieces is None:
-        pieces = np.ones(count, np.int64)
-    elif graph is not None:
-        # Only joins are cut here: to cut aggregates takes more than a range.
-        joins = np.array([graph.graph[body].kind == "join" for body in graph.bodies.tolist()])
-        first = np.cumsum(pieces) - pieces
-        rows = np.concatenate(
-            [
-                np.arange(b, b + (k if j else 1))
-                for b, k, j in zip(first, pieces, joins, strict=True)
-            ]
-        )
-        node, pieces = node[rows], np.where(joins, pieces, 1)
-    cuts = np.ones(2 * count, np.int64)
-    cuts[0::2] = pieces
-    left = np.concatenate([np.arange(k) for k in pieces])
-    facts: dict[str, Any] = {
-        "problem": problem,
-        "strategy": name,
-        "objective": "latency",
-        "partitions": Partitions(
-            np.concatenate([[0], np.cumsum(cuts)]), np.repeat(rate / cuts, cuts)
-        ),
-        "instances": Instances(
-            pair=np.repeat(np.arange(count), pieces),
-            node=node,
-            left_begin=left,
-            left_end=left + 1,
-            right_begin=np.zeros_like(left),
-            right_end=np.ones_like(left),
-        ),
-        "breaks": ("capacity",),
-    }
-    return Plan(**facts) if graph is None else QueryPlan(graph=graph, **facts)
-
-
 def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
     """Each whole operator on its own worker, the most capable first.
 
@@ -187,26 +130,11 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
     if not free:
         raise ExperimentError("calibration: every host has a source or the sink; add a worker")
     # With few workers, operators share one: its cost counts by the tuples that it receives.
-    return _plan(
+    return plan_on(
         problem,
         "calibration",
         lambda count: (np.array([free[one % len(free)] for one in range(count)]), None),
     )
-
-
-def warming_plan(problem: Problem) -> Plan:
-    """Joins on every host, so that each has run all operators before a measurement.
-
-    Hosts are assigned to the joins in turn; a join's left input is cut into as many pieces as it
-    has hosts, and each piece gets the whole right input.
-    """
-    nodes = len(problem.nodes.ids)
-
-    def dealt(count: int) -> tuple[Ints, Ints]:
-        hosts = [np.arange(max(count, nodes))[one::count] % nodes for one in range(count)]
-        return np.concatenate(hosts), np.array([len(one) for one in hosts])
-
-    return _plan(problem, "warming up", dealt)
 
 
 # --- costs of operators ---------------------------------------------------------------------------
