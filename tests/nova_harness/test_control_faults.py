@@ -176,6 +176,7 @@ class Controlled:
         directory: Path,
         placed: tuple[Problem, Plan],
         patch: pytest.MonkeyPatch,
+        warm_s: float = 0.0,
     ) -> None:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
         patch.setattr(controlling, "ThreadPoolExecutor", Pool)
@@ -194,7 +195,8 @@ class Controlled:
         sources = tuple(
             SourceStream(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist()
         )
-        self.controller.begin(problem, plan, Workload(sources, WINDOW_MS, 0))
+        workload = Workload(sources, WINDOW_MS, 0)
+        self.controller.begin(problem, plan, workload, warm_s=warm_s)
 
     @property
     def kinds(self) -> list[str]:
@@ -252,6 +254,31 @@ def test_load_and_a_lost_worker(
     one.run(5)
     assert one.kinds[3:] == ["noticed", "failed", "recovered", "noticed"]
     assert one.check() == 3
+
+
+def test_the_engine_is_warmed_up(
+    world: Callable[[], World],
+    tmp_path: Path,
+    placed: tuple[Problem, Plan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Joins run on every host of the problem, and have ended when the first job begins."""
+    engine = Engine(world())
+    one = Controlled(engine, tmp_path, placed, monkeypatch, warm_s=2)
+    assert one.kinds == ["warmed-up", "deployed"]
+    flow = engine.flows["warming-up"]
+    assert {join.node for join in flow.joins} == {*ENDS, *WORKERS}
+    warming = engine.world.jobs_["warming-up"]
+    assert warming.state == "CANCELED" and all(s.begin for s in warming.sources.values())
+    one.run(3)
+    # Another controller does not do it again.
+    other = Controlled(engine, tmp_path, placed, monkeypatch, warm_s=2)
+    assert other.kinds == ["resumed"] and other.check() == 1
+    # Nor one of an engine whose workers end with their jobs.
+    storm = Engine(world(), ends_failed_jobs=False)
+    (tmp_path / "storm").mkdir()
+    third = Controlled(storm, tmp_path / "storm", placed, monkeypatch, warm_s=2)
+    assert third.kinds == ["deployed"]
 
 
 def test_the_cool_down_counts_from_the_boundary(

@@ -249,6 +249,10 @@ def test_the_engine_warms_up_on_every_host(
         of_pair = plan.instances.pair == pair
         cut = plan.partitions.count[2 * pair]
         assert plan.instances.left_begin[of_pair].tolist() == list(range(cut))
+    # Or on some hosts, of which each has one at least.
+    names = problem.nodes.ids[[3, 5, 8]].tolist()
+    used = warming_plan(problem, names).instances.node.tolist()
+    assert set(used) == {3, 5, 8} and len(used) == max(3, regions)
 
 
 def test_load_leaves_the_engine_its_memory(inventory: Inventory) -> None:

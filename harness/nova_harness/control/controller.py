@@ -218,7 +218,6 @@ class Controller:
         )
         write_text(self.directory / WORKLOAD, self.workload.to_json())
         write_problem_file(problem, self.directory / PROBLEM)
-        begun = time.monotonic()
         for job in self.engine.jobs():
             if job.runs and _controlled(job):
                 raise NovaError(
@@ -231,6 +230,7 @@ class Controller:
         replays = all(one.kind == "replay" for one in self.workload.sources)
         if warm_s and replays and self.engine.stays_warm:
             self._warm_up(problem, warm_s)
+        begun = time.monotonic()
         for number, sources in enumerate(sources_of_groups(problem, self.most_jobs), 1):
             ledger = self.directory / LEDGERS / f"{number}.json"
             self.groups.append(Group(sources, Handover(self.jobs, self.files, ledger)))
