@@ -147,8 +147,8 @@ class ControlledRun:
             # Wait for its current step, which may deploy another job.
             self._thread.join()
         self._controller.close()
-        with suppress(NovaError):
-            for job in self._jobs:
+        for job in self._jobs:
+            with suppress(NovaError):
                 job.end()
 
     def results(self, scratch: Path) -> ResultRecords:
