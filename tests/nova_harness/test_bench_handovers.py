@@ -13,7 +13,7 @@ import pytest
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
 from nova_harness.bench.handovers import Case, _plans, figures, measure
-from nova_harness.control.controller import Entry
+from nova_harness.control.decision_log import Entry
 from nova_harness.control.outcome import silence_ms
 from nova_testbed.inventory import read_inventory
 

@@ -22,8 +22,10 @@ from nova_engines.handover import FINISHED, RUNNING, Ledger
 from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import SourceStream, Workload
 from nova_harness.control import controller as controlling
-from nova_harness.control.controller import Controller, Entry, pause
+from nova_harness.control import decision_log, deploying
+from nova_harness.control.controller import Controller, pause
 from nova_harness.control.deciding import Tuning
+from nova_harness.control.decision_log import Entry
 from nova_harness.control.job_groups import ledgers_of
 from nova_harness.control.sensing import HostView
 from nova_harness.control.watching import Watching, read_state
@@ -157,7 +159,7 @@ class Sensor:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
     """Makes worlds, in whose time controllers live."""
-    with worlds(monkeypatch, (controlling,)) as make:
+    with worlds(monkeypatch, (controlling, deploying, decision_log)) as make:
         yield make
 
 
@@ -179,8 +181,8 @@ class Controlled:
         warm_s: float = 0.0,
     ) -> None:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
-        patch.setattr(controlling, "ThreadPoolExecutor", Pool)
-        patch.setattr(controlling, "HostFiles", lambda hosts: engine.world)
+        patch.setattr(deploying, "ThreadPoolExecutor", Pool)
+        patch.setattr(deploying, "HostFiles", lambda hosts: engine.world)
         patch.setattr(controlling, "HostSensor", lambda hosts, sessions, orders: Sensor(engine))
         patch.setattr(
             controlling,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nova_core.model.plan import Plan
-    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.controller import Controller
+    from nova_harness.control.decision_log import Entry
     from nova_harness.control.outcome import Outcome
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory

@@ -55,7 +55,6 @@ class Group:
         logged: whether that failure is in the log.
         next_try: `time.monotonic` of the next try, after one that failed.
         unsure: whether the ledger and the engine have to be asked what runs.
-        last_text: of its last line of the log.
     """
 
     sources: frozenset[str]
@@ -65,7 +64,6 @@ class Group:
     logged: bool = False
     next_try: float = -math.inf
     unsure: bool = True
-    last_text: str = ""
     _running: Running | None = None
 
     @property
@@ -82,7 +80,7 @@ class Group:
     def adopt(self, new: Running) -> None:
         """A new job runs."""
         self._running, self.due = new, None
-        self.failed_at, self.logged, self.next_try, self.last_text = None, False, -math.inf, ""
+        self.failed_at, self.logged, self.next_try = None, False, -math.inf
 
     @property
     def name(self) -> str:

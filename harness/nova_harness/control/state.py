@@ -12,7 +12,8 @@ from nova_engines.dataflow import JOIN
 from nova_harness.control.arrivals import Arrival
 
 if TYPE_CHECKING:
-    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.controller import Controller
+    from nova_harness.control.decision_log import Entry
 
 
 class HostState(msgspec.Struct, frozen=True):

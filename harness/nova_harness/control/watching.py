@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-    from nova_harness.control.controller import Controller, Entry
+    from nova_harness.control.controller import Controller
+    from nova_harness.control.decision_log import Entry
 
 # Hosts and sinks are read as often.
 STATE, WRITE_S = "state.json", 2.0

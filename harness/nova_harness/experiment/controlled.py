@@ -164,7 +164,7 @@ class ControlledRun:
             came = delivered(ledger, controller.hosts)
             for share, part in zip(ledger.shares, ledger.own(came), strict=True):
                 own = part.records.copy()
-                plan = controller.plan_of(share)
+                plan = controller.deployer.plan_of(share)
                 own["instance"] = self._first_instance(plan, share.job, own)
                 records.append(own)
             failures += [part.failure for part in came if part.failure is not None]
