@@ -78,8 +78,10 @@ class Group:
         return own is not None and own.target.dataflow.operators == dataflow.operators
 
     def adopt(self, new: Running) -> None:
-        """A new job runs."""
-        self._running, self.due = new, None
+        """A new job runs; something else may be due already."""
+        self._running = new
+        if self.due is not None and self.runs(self.due.dataflow):
+            self.due = None
         self.failed_at, self.logged, self.next_try = None, False, -math.inf
 
     @property
