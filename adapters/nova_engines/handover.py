@@ -232,8 +232,10 @@ class Handover:
         """
         ledger = self._quiet()
         window, old = ledger.window_ms, ledger.shares[-1]
-        begin = _up(_now_ms() + AHEAD_MS, window)
-        share = Share(new, max(_up(begin + OVERLAP_MS, window), old.from_ms + window), begin)
+        begin = next_multiple(now_ms() + AHEAD_MS, window)
+        share = Share(
+            new, max(next_multiple(begin + OVERLAP_MS, window), old.from_ms + window), begin
+        )
         replace(ledger, handing=Handing(share, committed=False)).write(self.path)
         try:
             tell(self.files, new, Order(begin))
@@ -254,7 +256,7 @@ class Handover:
             late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
             if late is None:
                 return share
-            later = _up(max(late, _now_ms()) + OVERLAP_MS, ledger.window_ms)
+            later = next_multiple(max(late, now_ms()) + OVERLAP_MS, ledger.window_ms)
             share = replace(share, from_ms=later)
             if keep:
                 replace(ledger, handing=Handing(share, committed=False)).write(self.path)
@@ -311,7 +313,10 @@ class Handover:
         ledger = self._quiet()
         old, end = ledger.shares[-1], ledger.end_ms
         if end is None:
-            end = max(_up(_now_ms() + OVERLAP_MS, ledger.window_ms), old.from_ms + ledger.window_ms)
+            end = max(
+                next_multiple(now_ms() + OVERLAP_MS, ledger.window_ms),
+                old.from_ms + ledger.window_ms,
+            )
             end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
             replace(ledger, end_ms=end).write(self.path)
         if self.jobs.state(old.job) == RUNNING:
@@ -401,13 +406,15 @@ def tell_end(jobs: Jobs, files: Files, old: Share, end_ms: int) -> None:
         tell(files, old.job, Order(old.begin_ms, end_ms, committed=True))
     except NovaError:
         # Sources that reached the end after an earlier committed order have ended.
-        if jobs.state(old.job) == RUNNING and _now_ms() < end_ms:
+        if jobs.state(old.job) == RUNNING and now_ms() < end_ms:
             raise
 
 
-def _up(time_ms: int, step_ms: int) -> int:
+def next_multiple(time_ms: int, step_ms: int) -> int:
+    """The first multiple of a step that is not before a time."""
     return -(-time_ms // step_ms) * step_ms
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """The time, ms since the epoch."""
     return time.time_ns() // 1_000_000

@@ -14,11 +14,11 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import make_directory, write_text
-from nova_engines.handover import FAILED, FINISHED, Ledger, only_one
+from nova_engines.handover import FAILED, FINISHED, Ledger, now_ms, only_one
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.decision_log import DecisionLog, Entry, clock
-from nova_harness.control.deploying import Deployer, ids, now_ms
+from nova_harness.control.deploying import Deployer, ids
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.job_groups import Group, ledgers_of
 from nova_harness.control.sensing import STALE_S, HostSensor, HostView

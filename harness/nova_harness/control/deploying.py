@@ -16,7 +16,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import make_directory, read_plan, read_problem, write_plan, write_text
 from nova_core.model.files import write_problem as write_problem_file
 from nova_engines.dataflow import from_plan
-from nova_engines.handover import FAILED, Handover, HandoverError, Ledger
+from nova_engines.handover import FAILED, Handover, HandoverError, Ledger, next_multiple, now_ms
 from nova_engines.names import OWN_JOBS
 from nova_engines.source_orders import ControlledJob, Order, tell
 from nova_engines.workload import Workload
@@ -110,7 +110,7 @@ class Deployer:
         if len(works) > 1:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
         window = workload.window_ms
-        start = workload.start_ms or _up(now_ms(), window)
+        start = workload.start_ms or next_multiple(now_ms(), window)
         self.workload = replace(
             workload, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
         )
@@ -143,7 +143,7 @@ class Deployer:
             group.adopt(running)
         begin = start // window * window
         if not workload.start_ms:
-            begin = _up(now_ms() + BEGIN_MS, window)
+            begin = next_multiple(now_ms() + BEGIN_MS, window)
         _at_once(lambda one: one.handover.first(one.running.job, window, begin), self.groups)
         took = time.monotonic() - begun
         jobs = ids(self.groups)
@@ -412,11 +412,6 @@ def ids(groups: Iterable[Group]) -> str:
     return ", ".join(group.running.job.job for group in groups)
 
 
-def now_ms() -> int:
-    """The time, ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def _last(ledger: Path) -> Share:
     """The share of the job that runs."""
     return Ledger.read(ledger).shares[-1]
@@ -430,7 +425,3 @@ def _number(name: str) -> int:
 def _controlled(job: JobState) -> bool:
     # Some engines replace blanks in names.
     return job.name.replace("-", " ").startswith(f"{OWN_JOBS}{JOB_NAME}".replace("-", " "))
-
-
-def _up(time_ms: int, step_ms: int) -> int:
-    return -(-time_ms // step_ms) * step_ms
