@@ -226,14 +226,16 @@ Begin = Callable[[Engine], Controlled]
 
 
 @pytest.fixture
-def begin(
-    tmp_path: Path, placed: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Engine], Controlled]:
+def begin(tmp_path: Path, placed: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch) -> Begin:
     """Begins, or goes on with, the controller of an engine; each engine has its directory."""
+    return beginning(tmp_path, placed, monkeypatch)
+
+
+def beginning(states: Path, placed: tuple[Problem, Plan], monkeypatch: pytest.MonkeyPatch) -> Begin:
     directories: dict[int, Path] = {}
 
     def begun(engine: Engine) -> Controlled:
-        directory = directories.setdefault(id(engine), tmp_path / f"state-{len(directories)}")
+        directory = directories.setdefault(id(engine), states / f"state-{len(directories)}")
         directory.mkdir(exist_ok=True)
         return Controlled(engine, directory, placed, monkeypatch)
 
@@ -451,14 +453,7 @@ def begin_two(
     placed = placed_join(tmp_path_factory.mktemp("two"), SPARE, hub=450.0, regions=2)
     hosts = placed[0].nodes.ids[placed[1].instances.node].tolist()
     assert sorted(hosts) == ["far", "near"]
-    directories: dict[int, Path] = {}
-
-    def begun(engine: Engine) -> Controlled:
-        directory = directories.setdefault(id(engine), tmp_path / f"state-{len(directories)}")
-        directory.mkdir(exist_ok=True)
-        return Controlled(engine, directory, placed, monkeypatch)
-
-    return begun
+    return beginning(tmp_path, placed, monkeypatch)
 
 
 def on(one: Controlled) -> dict[str, str]:
