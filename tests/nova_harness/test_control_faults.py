@@ -48,6 +48,7 @@ class Engine:
     Attributes:
         views: what its sensor tells of hosts.
         gone: hosts without a worker.
+        blamed: hosts that the cause of a failure names.
     """
 
     def __init__(self, world: World, *, ends_failed_jobs: bool = True) -> None:
@@ -55,6 +56,7 @@ class Engine:
         world.ends_failed_jobs = ends_failed_jobs
         self.views = {name: HostView(1.0, 0.0, alive=True) for name in HOSTS}
         self.gone: set[str] = set()
+        self.blamed: set[str] = set()
         self.names: dict[str, str] = {}
         self.flows: dict[str, Dataflow] = {}
         self.stays_warm = ends_failed_jobs
@@ -117,6 +119,9 @@ class Engine:
 
     def why(self, job: ControlledJob) -> str:
         return "a worker was lost"
+
+    def blames(self, job: ControlledJob) -> set[str]:
+        return self.blamed
 
 
 class Hosts:
@@ -283,6 +288,24 @@ def test_the_engine_is_warmed_up(
     (tmp_path / "storm").mkdir()
     third = Controlled(storm, tmp_path / "storm", placed, monkeypatch, warm_s=2)
     assert third.kinds == ["deployed"]
+
+
+@pytest.mark.parametrize(("blamed", "seconds"), [({"near"}, 2), (set(), 9)])
+def test_the_cause_of_a_failure_names_the_lost_host(
+    blamed: set[str], seconds: float, world: Callable[[], World], begin: Begin
+) -> None:
+    """The engine may list a lost worker for seconds. Without a name, the controller waits."""
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    engine.blamed = blamed
+    engine.world.jobs_["control-1"].state = "FAILED"
+    one.run(seconds)
+    moved = ["noticed"] if blamed else []
+    assert one.kinds == ["deployed", *moved, "failed", "recovered"]
+    assert one.log[-1].figures["seconds"] == pytest.approx(0 if blamed else 8, abs=1)
+    assert ("far" if blamed else "near") in one.controller.groups[0].running.target.dataflow.nodes
+    assert one.check() == 2
 
 
 def test_the_cool_down_counts_from_the_boundary(

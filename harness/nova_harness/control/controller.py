@@ -203,7 +203,7 @@ class Controller:
             self._awake_at = now + STALE_S
         self._looked_at = now
         status = self._watch.look(now)
-        seen = self._seen(status, now)
+        seen = self._seen(status, now, self._blamed(sure, status))
         for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
@@ -261,10 +261,16 @@ class Controller:
             present = now < self._awake_at or now - view.read_at < patience
         return present and view.works is not False
 
-    def _seen(self, jobs: JobsSeen, now: float) -> dict[str, Seen]:
+    def _blamed(self, groups: Sequence[Group], status: JobsSeen) -> set[str]:
+        """Hosts that the causes of new failures name."""
+        jobs = [group.running.job for group in groups if group.failed_at is None]
+        failed = [job for job in jobs if status.states[job.job] == FAILED]
+        return {host for job in failed for host in self.engine.blames(job)}
+
+    def _seen(self, jobs: JobsSeen, now: float, lost: set[str]) -> dict[str, Seen]:
         return {
             name: Seen(
-                up=self._works(name, view, jobs) and view.alive is not False,
+                up=self._works(name, view, jobs) and view.alive is not False and name not in lost,
                 share=None if view.silent(now) or view.taken is None else view.share,
                 saturated=jobs.saturated.get(name),
             )

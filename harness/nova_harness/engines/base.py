@@ -332,6 +332,10 @@ class ControlledEngine(Engine, Protocol):
         """Why a job has failed, as far as the engine reports it."""
         ...
 
+    def blames(self, job: ControlledJob) -> set[str]:
+        """Nodes that the cause of a job's failure names; the engine may still count them as up."""
+        ...
+
 
 class QueryEngine(Engine, Protocol):
     """An engine that also runs queries with columns."""

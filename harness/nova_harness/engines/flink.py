@@ -5,6 +5,7 @@ The JobManager and a TaskManager run on the sink's host, a TaskManager on every 
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -389,6 +390,11 @@ class FlinkEngine(FlinkCluster):
     def why(self, job: ControlledJob) -> str:
         """The last cause that Flink reports."""
         return (self.rest.exceptions(job.job) or ["Flink gives no reason"])[-1]
+
+    def blames(self, job: ControlledJob) -> set[str]:
+        """Nodes whose TaskManagers the causes name; Flink may list these for seconds."""
+        words = set(re.findall(r"[\w.-]*[\w-]", " ".join(self.rest.exceptions(job.job))))
+        return {node for node in self.deployment.nodes if task_manager(node) in words}
 
     def start_queries(
         self,

@@ -421,6 +421,10 @@ class StormEngine(StormCluster):
         """Storm reports no cause; Nova noticed the loss."""
         return "a worker of its topology, or its host, is lost"
 
+    def blames(self, job: ControlledJob) -> set[str]:
+        """Storm reports no cause."""
+        return set()
+
     def start_queries(
         self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
     ) -> StormJob:
