@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from nova_harness.control.deciding import (
     rehearse,
 )
 from nova_harness.control.sensing import HostView, HostWatch, Processes
+from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, JoinsWatch
 from nova_testbed.probing import ClockOffset
 
@@ -377,6 +379,24 @@ def test_joins_that_are_held_back_all_the_time(
 
     assert watch.look([job(0)], 0.0) == {}
     assert watch.look([job(1)], 5.0) == slow
+
+
+@pytest.mark.parametrize(
+    ("cause", "hosts"),
+    [
+        ("Heartbeat of TaskManager with id tm-w2 timed out.", {"w2"}),
+        ("Connection unexpectedly closed by remote task manager '10.0.0.9:6125 [ tm-w ] '.", {"w"}),
+        ("The TaskExecutor tm-a-b.", {"a-b"}),
+        ("recvAddress(..) failed: Connection reset by peer", set()),
+    ],
+)
+def test_hosts_that_a_cause_names(cause: str, hosts: set[str]) -> None:
+    job: Any = SimpleNamespace(job="c0ffee")
+    engine: Any = SimpleNamespace(
+        rest=SimpleNamespace(exceptions=lambda _: ["org.apache.flink.JobException: x", cause]),
+        deployment=SimpleNamespace(nodes=["w", "w2", "w22", "a-b"]),
+    )
+    assert FlinkEngine.blames(engine, job) == hosts
 
 
 def test_a_join_that_is_held_back_alone_in_its_job() -> None:
