@@ -155,7 +155,9 @@ class Deployer:
         # Slowly, as every host gets all tuples of a source.
         slow = [replace(one, rate=min(WARMING_RATE, one.rate), surges=()) for one in sources]
         workload = replace(self.workload, sources=tuple(slow))
-        plan = warming_plan(problem, [host.name for host in self.hosts])
+        # A host may be without a worker, such as one that a script adds later.
+        hosts = [name for name, registered in self.engine.hosts().items() if registered]
+        plan = warming_plan(problem, hosts)
         flow = from_plan(plan, problem, workload)
         job = self.engine.submit(flow, workload, f"{OWN_JOBS}{WARMING}", WARMING)
         file = self.deployment.result_file(WARMING)
