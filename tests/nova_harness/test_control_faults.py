@@ -548,6 +548,25 @@ def test_a_lost_source_lets_the_other_job_move(
     assert one.check() == 4
 
 
+def test_the_state_of_another_problem_stays_as_it_is(
+    world: Callable[[], World],
+    begin_two: Begin,
+    placed: tuple[Problem, Plan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(world())
+    one = begin_two(engine)
+    one.run(3)
+    before = [path.read_text() for path in ledgers_of(one.directory)]
+    # That problem has one join instead of two.
+    with pytest.raises(NovaError, match="is of another problem; use another --state"):
+        Controlled(engine, one.directory, placed, monkeypatch)
+    assert len(before) == 2
+    assert [path.read_text() for path in ledgers_of(one.directory)] == before
+    one.run(3)
+    assert one.check() == 2
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_two_jobs_and_a_controller_that_is_killed_at_every_step(
     lost: bool, world: Callable[[], World], begin_two: Begin

@@ -208,6 +208,8 @@ def run(
                 controller.run(seconds, shown.show)
                 controller.end()
             except KeyboardInterrupt:
+                if not ledgers_of(state):
+                    raise  # no job runs yet
                 console.say(f"the job keeps running; --state {state} resumes control of it")
                 return
         answer = _outcome(controller, answered, results)

@@ -123,7 +123,7 @@ class Controller:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
         """
         if self.deployer.resumes(problem):
-            plan = self.deployer.resume(problem)
+            plan = self.deployer.resume()
             ledgers = [Ledger.read(group.handover.path) for group in self.groups]
             self.finished = all(ledger.end_ms is not None for ledger in ledgers)
         else:
@@ -435,8 +435,6 @@ class Controller:
         """Sessions of the engine's processes on a host."""
         processes = self.deployment.PROCESSES
         return {job.pid for job in self.hosts[name].jobs() if job.name in processes}
-
-    # --- the log --------------------------------------------------------------------------------
 
 
 def pause(directory: Path, *, paused: bool) -> None:

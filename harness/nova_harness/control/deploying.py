@@ -90,9 +90,15 @@ class Deployer:
     # --- begin ----------------------------------------------------------------------------------
 
     def resumes(self, problem: Problem) -> bool:
-        """Whether the directory has jobs of all joins of a problem."""
+        """Whether the directory has jobs of all joins of a problem.
+
+        Raises:
+            NovaError: for a directory of another problem.
+        """
         joined = {*problem.matrix.left.tolist(), *problem.matrix.right.tolist()}
         ledgers = ledgers_of(self.directory)
+        if ledgers and read_problem(self.directory / PROBLEM).digest != problem.digest:
+            raise NovaError(f"{self.directory}: is of another problem; use another --state")
         known = {index for one in ledgers for index, _ in _last(one).job.sources}
         return len(known) == len(joined)
 
@@ -103,9 +109,6 @@ class Deployer:
             NovaError: when it cannot be deployed, or a controlled job runs already.
         """
         make_directory(self.directory / JOBS)
-        # A controller that was killed while it began may have written some ledgers.
-        shutil.rmtree(self.directory / LEDGERS, ignore_errors=True)
-        make_directory(self.directory / LEDGERS)
         works = {self.deployment.work(host.name) for host in self.hosts}
         if len(works) > 1:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
@@ -124,6 +127,9 @@ class Deployer:
                 )
             if job.runs and job.own:
                 self.engine.stop(job.job)
+        # A controller that was killed while it began may have written some ledgers.
+        shutil.rmtree(self.directory / LEDGERS, ignore_errors=True)
+        make_directory(self.directory / LEDGERS)
         self.deployment.prepare_results()
         replays = all(one.kind == "replay" for one in self.workload.sources)
         if warm_s and replays and self.engine.stays_warm:
@@ -171,16 +177,13 @@ class Deployer:
         took = time.monotonic() - begun
         self.log.say("warmed-up", f"joins have run on every host, for {took:.1f} s in all")
 
-    def resume(self, problem: Problem) -> Plan:
+    def resume(self) -> Plan:
         """Find the jobs of another controller, and settle its hand-overs; the newest plan.
 
         Raises:
-            NovaError: for a directory of another problem, or jobs that no longer exist.
+            NovaError: for jobs that no longer exist.
         """
         ledgers = ledgers_of(self.directory)
-        known = read_problem(self.directory / PROBLEM)
-        if known.digest != problem.digest:
-            raise NovaError(f"{self.directory}: is of another problem; use another --state")
         self.workload = Workload.read(self.directory / WORKLOAD)
         # Other engines forget killed jobs.
         keeps, exist = self.jobs.ends_failed_jobs, {job.job for job in self.engine.jobs()}
