@@ -297,6 +297,9 @@ class ClusterConfiguration:
             # Once the JobManager has run for this long, a request that no TaskManager has room for
             # fails at once instead of after five minutes.
             "resourcemanager.standalone.start-up-time": "8 s",
+            # A later answer is thrown away, and asked for again: by default after 100 ms. A
+            # JobManager on a fifth of a core takes longer while TaskManagers register for a job.
+            "cluster.registration.initial-timeout": "2 s",
             # On busy CPUs, handing over a free slot may take long.
             "slot.request.timeout": "45 s",
             # A killed TaskManager is noticed at once, one that hangs or is cut off only by this.

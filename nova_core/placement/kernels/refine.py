@@ -41,6 +41,71 @@ from nova_core.placement.kernels.tuning import (
 )
 
 
+# As a call, refined plans of 1,000 nodes took 4 to 6 % longer.
+@njit(cache=True, nogil=True, inline="always")
+def _elsewhere(
+    tree: CapacityTree,
+    links: LinkRoom,
+    pairs: Pairs,
+    items: Items,
+    candidates: Candidates,
+    resident: int,
+    start: int,
+    limit: float,
+    here: int,
+    room_here: float,
+    slot: int,
+    second: int,
+) -> tuple[int, float, int]:
+    """Where a resident that makes room goes: the slot left, or its cheapest one with room.
+
+    Args:
+        tree: slot positions.
+        links: remaining bandwidth.
+        pairs: what is placed.
+        items: the state.
+        candidates: slots considered for each item.
+        resident: the item that makes room.
+        start: the first of its candidates to look at.
+        limit: what it must stay below.
+        here: the slot that the item which ejects leaves, or that of unplaced items.
+        room_here: what is free there then.
+        slot: a slot that it may not take.
+        second: another one.
+
+    Returns:
+        The slot or ``NONE``, its cost, and the candidate at which the search ended.
+    """
+    free, rate, weights, pair = items.free, items.rate, items.weights, items.pair[resident]
+    candidate, candidate_cost = candidates.slot, candidates.cost
+    nowhere = unplaced(tree)
+    limited = len(links.target) + len(pairs.needs) > 0
+    need = max(items.size[resident], pairs.minimum)
+    target = NONE
+    if room_here >= need and not (
+        limited and here != nowhere and not may_host(tree, links, pairs, pair, rate[resident], here)
+    ):
+        cost = UNPLACED_COST * items.size[resident]
+        if here != nowhere:
+            cost = distance_cost(tree.slot, here, pairs.anchors, pair, weights, resident)
+            if len(pairs.height) > 0:
+                cost += access_cost(tree, pairs, pair, weights, resident, here)
+        if cost < limit:
+            target, limit = here, cost
+    o, end = start, items.end[resident]
+    while o < end and candidate_cost[o] < limit:
+        other = candidate[o]
+        if (
+            free[other] >= need
+            and other != slot
+            and other != second
+            and not (limited and not may_host(tree, links, pairs, pair, rate[resident], other))
+        ):
+            return other, candidate_cost[o], o
+        o += 1
+    return target, limit, o
+
+
 @njit(cache=True, nogil=True)
 def improve(
     tree: CapacityTree,
@@ -53,20 +118,9 @@ def improve(
     """Make an item's best move, if any lowers the total; the gain."""
     begin, end, opening = items.begin, items.end, items.opening
     slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
-    free, first, chain, rate, weights = (
-        items.free,
-        items.first,
-        items.chain,
-        items.rate,
-        items.weights,
-    )
-    candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
-    nowhere, limited, high = (
-        unplaced(tree),
-        len(links.target) + len(pairs.needs) > 0,
-        len(pairs.height) > 0,
-    )
+    free, first, chain, rate = items.free, items.first, items.chain, items.rate
+    candidate, candidate_cost, minimum = candidates.slot, candidates.cost, pairs.minimum
+    limited = len(links.target) + len(pairs.needs) > 0
 
     here, cost_here = slot_of[item], cost_of[item]
     need = max(size[item], minimum)
@@ -93,47 +147,23 @@ def improve(
             tried += 1
             if free[slot] + size[other] < need:
                 continue
-            other_need = max(size[other], minimum)
-            limit = gain - best + cost_of[other]
-            if room_here >= other_need and not (
-                limited
-                and here != nowhere
-                and not may_host(tree, links, pairs, pair_of[other], rate[other], here)
-            ):
-                target_cost = UNPLACED_COST * size[other]
-                if here != nowhere:
-                    target_cost = distance_cost(
-                        position, here, anchors, pair_of[other], weights, other
-                    )
-                    if high:
-                        target_cost += access_cost(
-                            tree, pairs, pair_of[other], weights, other, here
-                        )
-                if target_cost < limit:
-                    best, best_slot, best_cost = gain + cost_of[other] - target_cost, slot, cost
-                    best_resident, best_target, best_target_cost = other, here, target_cost
-                    limit = target_cost
-            # The cheapest other candidate with room; the ones before `opening` had none.
-            o, last = opening[other], end[other]
-            while o < last and (
-                candidate_cost[o] < limit
-                and (
-                    free[candidate[o]] < other_need
-                    or candidate[o] == slot
-                    or (
-                        limited
-                        and not may_host(
-                            tree, links, pairs, pair_of[other], rate[other], candidate[o]
-                        )
-                    )
-                )
-            ):
-                o += 1
-            opening[other] = o
-            if o < last and candidate_cost[o] < limit:
-                best = gain + cost_of[other] - candidate_cost[o]
-                best_slot, best_cost, best_resident = slot, cost, other
-                best_target, best_target_cost = candidate[o], candidate_cost[o]
+            target, target_cost, opening[other] = _elsewhere(
+                tree,
+                links,
+                pairs,
+                items,
+                candidates,
+                other,
+                opening[other],
+                gain - best + cost_of[other],
+                here,
+                room_here,
+                slot,
+                slot,
+            )
+            if target != NONE:
+                best, best_slot, best_cost = gain + cost_of[other] - target_cost, slot, cost
+                best_resident, best_target, best_target_cost = other, target, target_cost
     if best_slot == NONE:
         return 0.0
     detach(tree, links, pairs, items, item)
@@ -160,20 +190,9 @@ def improve_deep(
     """
     begin, end = items.begin, items.end
     slot_of, cost_of, size, pair_of = items.slot, items.cost, items.size, items.pair
-    free, first, chain, rate, weights = (
-        items.free,
-        items.first,
-        items.chain,
-        items.rate,
-        items.weights,
-    )
-    candidate, candidate_cost = candidates.slot, candidates.cost
-    position, anchors, minimum = tree.slot, pairs.anchors, pairs.minimum
-    nowhere, limited, high = (
-        unplaced(tree),
-        len(links.target) + len(pairs.needs) > 0,
-        len(pairs.height) > 0,
-    )
+    free, first, chain, rate = items.free, items.first, items.chain, items.rate
+    candidate, candidate_cost, minimum = candidates.slot, candidates.cost, pairs.minimum
+    limited = len(links.target) + len(pairs.needs) > 0
 
     here, cost_here = slot_of[item], cost_of[item]
     need = max(size[item], minimum)
@@ -223,46 +242,25 @@ def improve_deep(
                     limit = gain2 - second_cost - best + cost_of[last]
                     if begin[last] < end[last] and candidate_cost[begin[last]] >= limit:
                         continue
-                    last_need = max(size[last], minimum)
-                    target, target_cost = NONE, limit
-                    if room_here >= last_need:
-                        target_cost = UNPLACED_COST * size[last]
-                        if here != nowhere:
-                            target_cost = distance_cost(
-                                position, here, anchors, pair_of[last], weights, last
-                            )
-                            if high:
-                                target_cost += access_cost(
-                                    tree, pairs, pair_of[last], weights, last, here
-                                )
-                        if target_cost < limit and not (
-                            limited
-                            and here != nowhere
-                            and not may_host(tree, links, pairs, pair_of[last], rate[last], here)
-                        ):
-                            target, limit = here, target_cost
-                    o = begin[last]
-                    while o < end[last] and candidate_cost[o] < limit:
-                        third_slot = candidate[o]
-                        if (
-                            free[third_slot] >= last_need
-                            and third_slot != slot
-                            and third_slot != second
-                            and not (
-                                limited
-                                and not may_host(
-                                    tree, links, pairs, pair_of[last], rate[last], third_slot
-                                )
-                            )
-                        ):
-                            target, limit = third_slot, candidate_cost[o]
-                            break
-                        o += 1
-                    looked += 1 + o - begin[last]
+                    target, target_cost, reached = _elsewhere(
+                        tree,
+                        links,
+                        pairs,
+                        items,
+                        candidates,
+                        last,
+                        begin[last],
+                        limit,
+                        here,
+                        room_here,
+                        slot,
+                        second,
+                    )
+                    looked += 1 + reached - begin[last]
                     if target != NONE:
-                        best = gain2 - second_cost + cost_of[last] - limit
+                        best = gain2 - second_cost + cost_of[last] - target_cost
                         slots[0], slots[1], slots[2] = slot, second, target
-                        costs[0], costs[1], costs[2] = cost, second_cost, limit
+                        costs[0], costs[1], costs[2] = cost, second_cost, target_cost
                         residents[0], residents[1] = other, last
     if slots[0] == NONE:
         return 0.0
