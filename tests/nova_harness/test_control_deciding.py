@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from nova_core.placement.live import (
     Rebalance,
 )
 from nova_engines.dataflow import JOIN, SINK, Dataflow, Operator, from_plan
+from nova_engines.source_orders import ControlledJob
+from nova_flink.rest import Rest
 from nova_harness.control import sensing
 from nova_harness.control.deciding import (
     Decider,
@@ -35,7 +38,7 @@ from nova_harness.control.deciding import (
 )
 from nova_harness.control.sensing import HostView, HostWatch, Processes
 from nova_harness.engines.flink import FlinkEngine
-from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, JoinsWatch
+from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, FlinkWatch, JoinsWatch
 from nova_testbed.probing import ClockOffset
 
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
@@ -319,6 +322,42 @@ def test_lines_that_are_known_are_not_read_again_and_mean_the_same(data: st.Data
 def vertex(number: str, name: str, busy: object, blocked: float, received: int) -> dict[str, Any]:
     metrics = {BUSY: busy, HELD_BACK: blocked, RECEIVED: received}
     return {"id": number, "name": name, "metrics": metrics}
+
+
+def test_flink_is_asked_for_no_more_than_is_needed(placed: tuple[Problem, Plan]) -> None:
+    """Its JobManager may have a fifth of a core."""
+    _, plan = placed
+    flow = from_plan(plan, plan.problem)
+    (join,) = (one.name for one in flow.operators if one.kind == "join")
+    asked: Counter[str] = Counter()
+    state, now = "RUNNING", 0.0
+
+    class Flink:
+        def state(self, job: str) -> str:
+            asked["state"] += 1
+            return state
+
+        def task_managers(self) -> dict[str, object]:
+            asked["workers"] += 1
+            return {"tm-near": {}, "tm-far": {}}
+
+        def job(self, job: str) -> dict[str, Any]:
+            asked["job"] += 1
+            rows = [vertex("1", join, 1000 * now, 0, round(300 * now))]
+            return {"jid": job, "state": state, "vertices": rows}
+
+    job = ControlledJob("c0ffee", "orders", (), ())
+    watch = FlinkWatch(cast(Rest, Flink()), [(job, flow)])
+    for tick in range(40):
+        now = tick / 2
+        seen = watch.look(now)
+        assert seen.states == {"c0ffee": "running"} and seen.workers == {"near", "far"}
+        assert seen.saturated == ({} if now < 6 else {"near": 300})
+    # A request in vain before each one for the metrics that it has the JobManager fetch.
+    assert asked == {"state": 40, "workers": 10, "job": 8}
+    state = "FAILED"
+    assert watch.look(20.0).states == watch.look(20.5).states == {"c0ffee": "failed"}
+    assert asked == {"state": 42, "workers": 12, "job": 8}
 
 
 def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
