@@ -129,6 +129,8 @@ def test_decisions_of_every_kind_are_rehearsed(
     assert [type(event) for event in back.events] == [AddWorker, Rebalance]
     assert isinstance(slow, ChangeCapacity) and slow.node == host
     assert [type(event) for event in surge.events] == [ChangeRate, Rebalance]
+    # What no hosts have room for is refused, and taken back.
+    assert [type(event) for event in applied[-1].events] == [ChangeRate, Rebalance]
     # It came to nothing.
     assert at(Decider(*placed, TUNING).plan()) == at(placed[1])
 

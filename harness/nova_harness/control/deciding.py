@@ -325,6 +325,10 @@ def rehearse(problem: Problem, plan: Plan) -> None:
             decider.decide({str(nodes.ids[row]): seen}, now)
     for name, rate in zip(problem.sources.ids[:1].tolist(), problem.sources.rate, strict=False):
         decider.decide({}, 3, {name: 2 * float(rate)})
+        # No hosts have room for that: what has been tried is taken back.
+        room = float(nodes.capacity[nodes.worker].sum())
+        if math.isfinite(room):
+            decider.decide({}, 4, {name: 2 * room})
 
 
 def node_row(problem: Problem, name: str) -> NodeRow:
