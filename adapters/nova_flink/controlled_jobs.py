@@ -33,7 +33,7 @@ class FlinkJobs:
 
     def state(self, job: ControlledJob) -> str:
         """As Flink reports it."""
-        return state_of(str(self._rest.job(job.job)["state"]))
+        return state_of(self._rest.state(job.job))
 
     def cancel(self, job: ControlledJob) -> None:
         """Cancel the job if it runs."""
