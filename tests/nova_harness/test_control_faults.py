@@ -48,6 +48,7 @@ class Engine:
     Attributes:
         views: what its sensor tells of hosts.
         gone: hosts without a worker.
+        started: hosts where the controller has started one.
         blamed: hosts that the cause of a failure names.
     """
 
@@ -56,17 +57,18 @@ class Engine:
         world.ends_failed_jobs = ends_failed_jobs
         self.views = {name: HostView(1.0, 0.0, alive=True) for name in HOSTS}
         self.gone: set[str] = set()
+        self.started: set[str] = set()
         self.blamed: set[str] = set()
         self.names: dict[str, str] = {}
         self.flows: dict[str, Dataflow] = {}
         self.stays_warm = ends_failed_jobs
         self.deployment = SimpleNamespace(
-            hosts=Hosts(),
+            hosts=Hosts(self),
             work=lambda name: "",
             result_file=lambda name: f"/results/{name}",
             prepare_results=lambda: None,
-            start_worker=lambda name: None,
-            PROCESSES=(),
+            start_worker=self.started.add,
+            PROCESSES=("worker",),
             ENGINE="The engine",
         )
 
@@ -128,14 +130,19 @@ class Engine:
 
 
 class Hosts:
-    """Names alone."""
+    """Names, and the engine's processes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
     def __iter__(self) -> Iterator[Any]:
         return iter([SimpleNamespace(name=name) for name in HOSTS])
 
     def __getitem__(self, name: str) -> Any:
         role = "source" if name in ENDS and name != "hub" else "worker"
-        return SimpleNamespace(name=name, jobs=list, spec=SimpleNamespace(role=role))
+        runs = name not in self.engine.gone or name in self.engine.started
+        jobs = [SimpleNamespace(name="worker", pid=1)] if runs else []
+        return SimpleNamespace(name=name, jobs=lambda: jobs, spec=SimpleNamespace(role=role))
 
     def map(self, call: Callable[[Any], Any]) -> dict[str, Any]:
         return {one.name: call(self[one.name]) for one in self}
@@ -144,18 +151,19 @@ class Hosts:
 class Sensor:
     """Tells what a test has put into the engine's views."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, sessions: dict[str, set[int]]) -> None:
+        self.engine, self.sessions = engine, sessions
 
     def view(self) -> dict[str, HostView]:
         now = self.engine.world.now / 1000
         for name, view in self.engine.views.items():
-            view.read_at, view.alive = now, name not in self.engine.gone
+            view.read_at = now
+            view.alive = bool(self.sessions[name]) and name not in self.engine.gone
             view.works = view.alive
         return self.engine.views
 
     def expect(self, name: str, sessions: set[int]) -> None:
-        pass
+        self.sessions[name] = sessions
 
     def follow(self, jobs: frozenset[str], workers: dict[str, set[int]]) -> None:
         pass
@@ -191,7 +199,9 @@ class Controlled:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
         patch.setattr(deploying, "ThreadPoolExecutor", Pool)
         patch.setattr(deploying, "HostFiles", lambda hosts: engine.world)
-        patch.setattr(controlling, "HostSensor", lambda hosts, sessions, orders: Sensor(engine))
+        patch.setattr(
+            controlling, "HostSensor", lambda hosts, sessions, orders: Sensor(engine, sessions)
+        )
         patch.setattr(
             controlling,
             "ArrivalsWatch",
@@ -413,6 +423,32 @@ def test_a_source_that_answers_too_late(world: Callable[[], World], begin: Begin
     # The one that was taken back does not run on.
     assert engine.world.jobs_["control-2"].state == "CANCELED"
     assert one.check() == 2
+
+
+@pytest.mark.parametrize("ends_failed_jobs", [True, False])
+def test_a_host_is_used_once_it_has_a_worker(
+    ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
+) -> None:
+    engine = Engine(world(), ends_failed_jobs=ends_failed_jobs)
+    engine.gone.add("far")
+    one = begin(engine)
+    one.run(3)
+    assert [entry.text for entry in one.log[1:]] == ["far is lost: nothing has to move"]
+    engine.views["near"].taken = 0.8
+    one.run(5)
+    assert "handed-over" not in one.kinds
+    engine.gone.discard("far")
+    one.run(25)
+    assert one.kinds == ["deployed", "noticed", "refused", "noticed", "noticed", "handed-over"]
+    assert [entry.text for entry in one.log[3:5]] == [
+        "far is back: nothing has to move",
+        "near can do 80 % less: join/pressure-1*humidity-1 from near to far",
+    ]
+    # Its loss is noticed, as that of any other.
+    engine.views["near"].taken = 0.0
+    engine.lose("far")
+    one.run(5)
+    assert "recovered" in one.kinds and one.check() == 3
 
 
 def test_a_host_that_flaps(world: Callable[[], World], begin: Begin) -> None:

@@ -308,8 +308,6 @@ def _refuse_added(added: Sequence[str], plan: Plan, engine: ControlledEngine) ->
     """Refuse hosts that a script adds later, where they are used from the beginning."""
     from nova_engines.dataflow import from_plan
 
-    if added and not engine.stays_warm:
-        raise NovaError(f"--disturb: add: is not possible with {engine.name}, only with Flink")
     if used := sorted(set(added).intersection(from_plan(plan, plan.problem).nodes)):
         raise NovaError(
             f"--disturb: add: {', '.join(used)}: the plan uses it from the beginning; add a host "

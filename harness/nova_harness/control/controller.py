@@ -21,7 +21,7 @@ from nova_harness.control.decision_log import DecisionLog, Entry, clock
 from nova_harness.control.deploying import Deployer, ids
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.job_groups import Group, ledgers_of
-from nova_harness.control.sensing import STALE_S, HostSensor, HostView
+from nova_harness.control.sensing import PERIOD_S, STALE_S, HostSensor, HostView
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -94,11 +94,14 @@ class Controller:
         self._arrivals: ArrivalsWatch | None = None
         self._watch: JobsWatch
         self._reasons: list[str] = []
+        # Since the last decision that was not.
+        self._refused: set[str] = set()
         self._noticed_at = 0.0
         self._moved_at = -math.inf
         self._revivals: dict[str, _Trial] = {}
-        # Hosts without an engine's process when the controller began.
+        # Hosts without an engine's process when the controller began, and when to look for one.
         self._absent: set[str] = set()
+        self._welcome_at = -math.inf
         self._looked_at = -math.inf
         self._awake_at = -math.inf
         self._followed = False
@@ -203,11 +206,11 @@ class Controller:
             self._awake_at = now + STALE_S
         self._looked_at = now
         status = self._watch.look(now)
+        self._welcome(status, now)
         seen = self._seen(status, now, self._blamed(sure, status))
         for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
-        self._welcome(seen)
         self.finished = all(state == FINISHED for state in status.states.values())
         lost = [group for group in sure if self._has_lost(group, status, seen)]
         failed = [group for group in sure if self._has_failed(group, status, group in lost)]
@@ -289,8 +292,12 @@ class Controller:
 
     def _follow(self, decision: Decision) -> None:
         if decision.delta is None:
-            self.log.say("refused", f"{decision.what}: {decision.refused}")
+            text = f"{decision.what}: {decision.refused}"
+            if text not in self._refused:  # it is tried again and again
+                self._refused.add(text)
+                self.log.say("refused", text)
             return
+        self._refused.clear()
         moves = moves_of(decision.delta)
         self.log.say("noticed", f"{decision.what}: {'; '.join(moves) or 'nothing has to move'}")
         if not decision.delta.empty:
@@ -413,7 +420,8 @@ class Controller:
             return
         for name, view in self.views().items():
             trial = self._revivals.setdefault(name, _Trial())
-            if view.alive is not False or seen[name].up or view.silent(now) or now < trial.at:
+            ended = view.alive is False and name not in self._absent
+            if not ended or seen[name].up or view.silent(now) or now < trial.at:
                 continue
             if not self.engine.misses(name):
                 continue
@@ -424,12 +432,20 @@ class Controller:
                 self._sensor.expect(name, self._sessions(name))
                 self.log.say("restarted", f"{self.deployment.ENGINE} on {name} was started again")
 
-    def _welcome(self, seen: Mapping[str, Seen]) -> None:
+    def _welcome(self, status: JobsSeen, now: float) -> None:
         """From now on, count the processes of an engine that has been started by others as its."""
-        for name in [name for name in self._absent if seen[name].up]:
-            if self._sensor is not None and (sessions := self._sessions(name)):
-                self._sensor.expect(name, sessions)
-                self._absent.discard(name)
+        if now < self._welcome_at:
+            return
+        self._welcome_at, views = now + PERIOD_S, self.views()
+        for name in sorted(self._absent):
+            if views[name].silent(now) or not (status.workers is None or name in status.workers):
+                continue
+            # Another look asks again.
+            with suppress(NovaError):
+                if sessions := self._sessions(name):
+                    assert self._sensor is not None
+                    self._sensor.expect(name, sessions)
+                    self._absent.discard(name)
 
     def _sessions(self, name: str) -> set[int]:
         """Sessions of the engine's processes on a host."""

@@ -188,15 +188,14 @@ def without_workers(engine: ControlledEngine, names: Sequence[str]) -> Iterator[
         ScriptError: where the engine still counts one, or does not get it back.
     """
     for name in names:
-        pids = " ".join(map(str, engine.deployment.worker_processes(name)))
-        engine.deployment.hosts[name].run(f"kill -KILL {pids}", check=False)
+        engine.deployment.end_worker(name)
     _await(engine.misses, names)
     try:
         yield
     finally:
         for name in names:
             engine.deployment.start_worker(name)
-        _await(lambda name: not engine.misses(name), names)
+        _await(lambda name: engine.hosts()[name], names)
 
 
 def _await(holds: Callable[[str], bool], names: Sequence[str]) -> None:

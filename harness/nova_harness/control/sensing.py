@@ -179,7 +179,7 @@ class HostWatch:
 
     Attributes:
         view: the resulting state.
-        sessions: of the engine's processes.
+        sessions: of the engine's processes; empty before it has any.
     """
 
     view: HostView
@@ -201,7 +201,7 @@ class HostWatch:
 
     def _read(self, processes: Processes) -> None:
         view = self.view
-        view.alive = self.sessions <= processes.sessions
+        view.alive = bool(self.sessions) and self.sessions <= processes.sessions
         if self.last is not None:
             taken = processes.cores_since(self.last, self.sessions)
             weight = min(1.0, (processes.at_s - self.last.at_s) / WINDOW_S)

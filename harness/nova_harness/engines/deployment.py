@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -206,6 +206,10 @@ class EngineDeployment(ABC):
                 log = f"{self.work(name)}/{process}.out"
                 self.hosts[name].start(command, name=process, log=log, keep=True)
 
+    def end_worker(self, name: str) -> None:
+        """End a host's processes; on the sink's host, that would be the coordinator, too."""
+        self._end(self.hosts[name], self.commands(name))
+
     def launch(self) -> None:
         """Start the processes of all hosts."""
         self.hosts.map(self.start)
@@ -221,10 +225,17 @@ class EngineDeployment(ABC):
         except NovaError as error:
             raise NovaError(f"{error}{self.last_words()}") from None
 
-    def last_words(self) -> str:
-        """Last output of a process that has ended, for an error message; empty where all run."""
-        running = self.hosts.map(lambda host: {job.name for job in host.jobs()})
-        for host in self.hosts:
+    def last_words(self, names: Collection[str] | None = None) -> str:
+        """Last output of a process that has ended, for an error message; empty where all run.
+
+        Args:
+            names: of the hosts that count; None for all.
+        """
+        hosts = [host for host in self.hosts if names is None or host.name in names]
+        running = self.hosts.map(
+            lambda host: {job.name for job in host.jobs()} if host in hosts else set()
+        )
+        for host in hosts:
             for process in sorted(set(self.commands(host.name)) - running[host.name]):
                 work = self.work(host.name)
                 files = f"{work}/{process}.out"
@@ -361,16 +372,17 @@ class EngineDeployment(ABC):
         Raises:
             HostError: where something cannot be ended.
         """
+        had = self.hosts.map(lambda host: self._end(host, self.PROCESSES))
+        return [name for name, any_ended in had.items() if any_ended]
 
-        def end(host: Host) -> bool:
-            jobs = [job for job in host.jobs() if job.name in self.PROCESSES]
-            for job in jobs:
-                # No state needs saving.
-                job.stop(grace=0)
-                job.discard()
-            return bool(jobs)
-
-        return [name for name, had in self.hosts.map(end).items() if had]
+    def _end(self, host: Host, names: Collection[str]) -> bool:
+        """End a host's processes of some names; returns whether there were any."""
+        jobs = [job for job in host.jobs() if job.name in names]
+        for job in jobs:
+            # No state needs saving.
+            job.stop(grace=0)
+            job.discard()
+        return bool(jobs)
 
     # --- result files ---------------------------------------------------------------------------
 

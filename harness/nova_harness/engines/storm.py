@@ -560,7 +560,7 @@ class StormJob:
         Nimbus does not know of that end, and every request to it starts a JVM. Supervisors restart
         workers that have ended.
         """
-        ended = self.deployment.last_words()
+        ended = self.deployment.last_words(self.flow.nodes)
         if ended:
             raise RunError(f"Storm{ended}")
         files = self.flow.result_files(self.deployment.result_file(RESULTS))

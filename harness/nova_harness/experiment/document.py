@@ -278,13 +278,11 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
     others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
-        if event.what == "rate" and not (own and controlled):
+        if event.what in ("rate", "add") and not (own and controlled):
             raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: rate: only {own_controlled} and transport "
-                f"{DIRECT}"
+                f"{where}: disturbances[{i}]: what: {event.what}: only {own_controlled} and "
+                f"transport {DIRECT}"
             )
-        if event.what == "add" and not own_flink:
-            raise ExperimentError(f"{where}: disturbances[{i}]: what: add: only {OWN_FLINK}")
         if event.what not in ("kill", "hang"):
             continue
         if not runner(experiment.engine).controlled:
