@@ -491,6 +491,18 @@ def test_a_source_that_answers_too_late(world: Callable[[], World], begin: Begin
     assert one.check() == 2
 
 
+def test_jobs_end_also_in_a_hand_over(world: Callable[[], World], begin: Begin) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    engine.world.jobs_["control-1"].sources[1].deaf_until = engine.world.now + 90_000
+    engine.views["near"].taken = 0.8
+    one.run(4)
+    assert {job.job for job in engine.jobs() if job.runs} == {"control-1", "control-2"}
+    one.controller.deployer.cancel()
+    assert not any(job.runs for job in engine.jobs())
+
+
 @pytest.mark.parametrize("ends_failed_jobs", [True, False])
 def test_a_host_is_used_once_it_has_a_worker(
     ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
