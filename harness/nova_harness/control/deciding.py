@@ -223,7 +223,8 @@ class Decider:
         unseen, self._looked_at = now - self._looked_at - MOST_BETWEEN_S, now
         if unseen <= 0:
             return
-        for one in (*self._known.values(), *self._rates.values()):
+        known: list[_Known | _Rate] = [*self._known.values(), *self._rates.values()]
+        for one in known:
             if one.since is not None:
                 one.since += unseen
 

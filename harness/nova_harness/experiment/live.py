@@ -89,8 +89,8 @@ class LiveFigures:
                 return None
         if self._usage is not None:
             return None
-        file = (self.deployment.sink, self.deployment.result_file("results"))
-        return newest(self.deployment.hosts, file, 0)
+        sink, path = self.deployment.sink, self.deployment.result_file("results")
+        return newest(self.deployment.hosts, (sink, path), 0)
 
     def _busiest(self) -> tuple[str, float] | None:
         if self._usage is None:
