@@ -265,10 +265,11 @@ def _reproduce(
 ) -> None:
     """Run, write numbers and drawing, and print the numbers."""
     import msgspec
+    from matplotlib import rc_context
 
     from nova_core.model.files import make_directory, write_text
     from nova_core.plotting import save_figure
-    from nova_harness.reproduce.base import Run
+    from nova_harness.reproduce.base import STYLE, Run
 
     with shared.working(), console.progress(figure.name) as advance:
         result = figure.run(parameters, Run(data, output, advance))
@@ -279,7 +280,8 @@ def _reproduce(
         write_text(output / f"{table.name}.csv", _csv(table.rows))
     content = msgspec.json.format(msgspec.json.encode(document), indent=2)
     write_text(output / f"{figure.name}.json", content.decode() + "\n")
-    save_figure(lambda: figure.draw(result), output / f"{figure.name}.png")
+    with rc_context(STYLE):
+        save_figure(lambda: figure.draw(result), output / f"{figure.name}.png")
     names = [f"{table.name}.csv" for table in tables]
     written = [*names, f"{figure.name}.json", f"{figure.name}.png"]
     if as_json:

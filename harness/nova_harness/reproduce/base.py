@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 GROUP = "nova.figures"
+# Of drawings, as matplotlib's rcParams.
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+}
 
 ParametersT = TypeVar("ParametersT", bound=msgspec.Struct)
 Result = TypeVar("Result")
@@ -155,7 +162,7 @@ class Figure(ABC, Generic[ParametersT, Result]):
 
     @abstractmethod
     def draw(self, result: Result) -> Drawing:
-        """The result as a drawing."""
+        """The result as a drawing; `STYLE` is in force."""
 
     def words(self, result: Result) -> Sequence[str]:
         """Sentences printed below the tables."""

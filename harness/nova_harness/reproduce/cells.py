@@ -327,4 +327,3 @@ def lines(axes: Axes, points: Iterable[tuple[str, float | None, float | None]]) 
             linewidth=1.6 if ours else 0.8,
             label=strategy,
         )
-    axes.spines[["top", "right"]].set_visible(False)

@@ -272,7 +272,7 @@ class Costream(Figure[CostreamParameters, list[Score]]):
         """Medians of q-errors by case, a panel for each metric."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(10, 9), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(10, 9))
         cases = list(dict.fromkeys((one.case, one.origin) for one in result if one.traces))
         panels = figure.subplots(3, 1, sharex=True)
         marks = {MODEL: ("o", "#0072B2"), "pooled": ("s", "#009E73"), "flat": ("^", "#999999"),
@@ -294,7 +294,6 @@ class Costream(Figure[CostreamParameters, list[Score]]):
                     )
             panel.set_yscale("log")
             panel.set_ylabel(f"{field.removesuffix('_q50').replace('_', ' ')}: median q-error")
-            panel.spines[["top", "right"]].set_visible(False)
         panels[0].legend(frameon=False, ncols=3, fontsize=8)
         labels = [f"{case} ({origin})" for case, origin in cases]
         panels[-1].set_xticks(range(len(cases)), labels, rotation=35, ha="right")

@@ -139,7 +139,7 @@ class Fig10(Figure[Fig10Parameters, Result]):
         """Time over size, a line per strategy; crosses where Nova's was published."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(9.0, 5.0), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(9.0, 5.0))
         axes = figure.subplots()
         lines(axes, [(row.strategy, row.nodes, row.seconds) for row in result.rows])
         published = self.published[NOVA]

@@ -168,7 +168,7 @@ class Fig6(Figure[Fig6Parameters, Result]):
         """Overloaded nodes over the capacities' variation, a line per strategy."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(9.0, 5.0), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(9.0, 5.0))
         axes = figure.subplots()
         lines(axes, [(r.strategy, r.variation, r.overloaded) for r in result.rows])
         published = [row for row in result.rows if row.published is not None]

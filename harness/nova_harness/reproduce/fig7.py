@@ -188,8 +188,7 @@ class Fig7(Figure[Fig7Parameters, Result]):
 
         problems = by_first(result.rows, lambda row: row.problem)
         height = 1.2 + 0.26 * max(map(len, problems.values()))
-        figure = Drawing(figsize=(4.0 * max(2, len(problems)), height), facecolor="white")
-        figure.set_layout_engine("constrained")
+        figure = Drawing(figsize=(4.0 * max(2, len(problems)), height))
         panels = figure.subplots(1, len(problems), sharey=True, squeeze=False)[0]
         for axes, (problem, rows) in zip(panels, problems.items(), strict=True):
             bars = axes.barh(
@@ -208,6 +207,5 @@ class Fig7(Figure[Fig7Parameters, Result]):
             axes.set_title(problem, fontsize=9)
             axes.set_xlabel("90th percentile over direct, ms")
             axes.margins(x=0.18)
-            axes.spines[["top", "right"]].set_visible(False)
         panels[0].invert_yaxis()
         return figure

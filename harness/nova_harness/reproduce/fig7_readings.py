@@ -142,7 +142,7 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
         """Bars per instance and reading, published values as lines."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(8.0, 5.0), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(8.0, 5.0))
         axes = figure.subplots()
         labels = [f"{row.problem}: {row.reading}" for row in result.rows]
         axes.barh(labels, [row.delta for row in result.rows], color="#E69F00")
@@ -150,7 +150,6 @@ class Fig7Readings(Figure[ReadingsParameters, Result]):
         axes.scatter(published, labels, marker="|", s=90, color="black", zorder=3)
         axes.invert_yaxis()
         axes.set_xlabel("90th percentile over direct, ms (marks: published)")
-        axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 

@@ -244,7 +244,7 @@ class Fig8(Figure[Fig8Parameters, Result]):
         """Estimated and measured latency per strategy, mean and 90th percentile."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(9.5, 7.0), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(9.5, 7.0))
         rows = [row for row in result.strategies if not row.error]
         place = np.arange(len(rows))
         for axes, what in zip(figure.subplots(2, 1, sharex=True), ("mean", "p90"), strict=True):
@@ -263,7 +263,6 @@ class Fig8(Figure[Fig8Parameters, Result]):
             axes.set_ylim(0, 1.15 * highest)
             axes.set_ylabel(f"{'mean' if what == 'mean' else '90th percentile'}, ms")
             axes.set_xticks(place, [row.strategy for row in rows], rotation=30, ha="right")
-            axes.spines[["top", "right"]].set_visible(False)
         figure.axes[0].legend(frameon=False)
         figure.suptitle(f"Placement on estimated latencies: {result.latencies}", x=0.01, ha="left")
         return figure

@@ -159,7 +159,7 @@ class Fig9(Figure[Fig9Parameters, Result]):
         """Mean and 90th percentile over the hours, with a band of 5 %."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(7.5, 4.2), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(7.5, 4.2))
         axes = figure.add_subplot()
         hour = [each.hour for each in result.hours]
         for name, label, colour in (
@@ -176,7 +176,6 @@ class Fig9(Figure[Fig9Parameters, Result]):
         axes.set_xticks(hour)
         axes.set_xlabel("hour (bands: 5 % around the mean over the hours; dotted: published)")
         axes.set_ylabel("measured latency, ms")
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower right")
         figure.suptitle(f"A fixed placement: {result.latencies}", x=0.01, ha="left", fontsize=10)
         return figure

@@ -379,7 +379,7 @@ class Sbon(Figure[SbonParameters, Result]):
         """Table 1 as bars, Figures 8 and 9, and the savings."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(10.5, 7.4), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(10.5, 7.4))
         (bars, saved), (usage, delay) = figure.subplots(2, 2)
         place = np.arange(len(result.table))
         for shift, what, colour in ((-0.2, "usage", "#D55E00"), (0.2, "delay", "#0072B2")):
@@ -416,8 +416,6 @@ class Sbon(Figure[SbonParameters, Result]):
         usage.legend(frameon=False, loc="lower right")
         for axes in (usage, delay):
             axes.set_ylabel("queries, %")
-        for axes in figure.axes:
-            axes.spines[["top", "right"]].set_visible(False)
         figure.suptitle(
             f"SBON on {result.topologies} transit-stub topologies of {result.nodes} nodes, "
             f"{result.queries} queries each",

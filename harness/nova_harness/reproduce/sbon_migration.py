@@ -259,7 +259,7 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
         """Figure 12: change of every pair, and the variants' totals."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(10.0, 4.0), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(10.0, 4.0))
         pairs, totals = figure.subplots(1, 2)
         pairs.bar(range(len(result.pairs)), [pair.usage for pair in result.pairs], width=1.0)
         pairs.set_xlabel(f"pairs, {result.rows[0].variant}")
@@ -269,8 +269,6 @@ class SbonMigration(Figure[SbonMigrationParameters, Result]):
         totals.axvline(self.published["usage"], color="#D55E00", linestyle=":")
         totals.invert_yaxis()
         totals.set_xlabel("network usage of all, % (dotted: published)")
-        for axes in (pairs, totals):
-            axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 

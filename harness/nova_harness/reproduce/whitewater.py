@@ -327,7 +327,7 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
         """Figures 6 to 8 side by side."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(12.0, 4.2), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(12.0, 4.2))
         small, large, times = figure.subplots(1, 3)
         names = ("optimal", "up_to_1_5", "up_to_2", "up_to_4", "worse")
         labels = ("optimal", "to 1.5 x worse", "to 2 x", "to 4 x", "worse still")
@@ -352,7 +352,6 @@ class Whitewater(Figure[WhitewaterParameters, Result]):
         times.set_xlabel("mean ms of CPU (dotted: annealing, published)")
         for axes in (small, large, times):
             axes.invert_yaxis()
-            axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 

@@ -251,7 +251,7 @@ class WhitewaterExamples(Figure[ExamplesParameters, Result]):
         """Section 6.4's gain, and alphas."""
         from matplotlib.figure import Figure as Drawing
 
-        figure = Drawing(figsize=(8.0, 3.6), layout="constrained", facecolor="white")
+        figure = Drawing(figsize=(8.0, 3.6))
         gain, alphas = figure.subplots(1, 2)
         rows = result.section64
         gain.plot([r.joined for r in rows], [r.after for r in rows], "o-", label="annealing")
@@ -262,8 +262,6 @@ class WhitewaterExamples(Figure[ExamplesParameters, Result]):
         alphas.plot([r.alpha for r in result.alphas], [r.ratio for r in result.alphas], "o-")
         alphas.set_xlabel("alpha")
         alphas.set_ylabel("throughput / best alpha's, mean")
-        for axes in (gain, alphas):
-            axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 
