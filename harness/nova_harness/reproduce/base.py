@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "nova.figures"
 # Of drawings, as matplotlib's rcParams.
-STYLE = {
+STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.constrained_layout.use": True,
