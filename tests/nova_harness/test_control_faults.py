@@ -6,14 +6,17 @@ The engine and hosts are a model (``engine_world.py``); real ones are in ``test_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from control_hosts import ENDS, MORE, placed_join
 from engine_world import WINDOW_MS, Job, Killed, Pool, Source, World, check_exactly_once, worlds
 
+from nova_core import place
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -369,6 +372,69 @@ def test_a_pause(world: Callable[[], World], begin: Begin) -> None:
         pause(one.directory.parent, paused=True)
 
 
+def test_reasons_that_have_passed_are_forgotten(world: Callable[[], World], begin: Begin) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    pause(one.directory, paused=True)
+    engine.views["near"].taken = 0.8
+    one.run(4)
+    assert one.controller.groups[0].due is not None
+    # What should run is what runs: as if nothing had happened.
+    engine.views["far"].taken = 0.8
+    engine.views["near"].taken = 0.0
+    one.run(4)
+    assert one.controller.groups[0].due is None
+    pause(one.directory, paused=False)
+    engine.views["far"].taken = 0.0
+    one.run(4)
+    engine.views["near"].taken = 0.7
+    one.run(5)
+    assert one.log[-1].text.startswith("near can do 70 % less: handed over at")
+    assert one.check() == 2
+
+
+def test_what_is_refused_again_and_again_is_logged_once(
+    world: Callable[[], World], begin: Begin
+) -> None:
+    """Also with other figures. A log that cannot be written does not end control."""
+    engine = Engine(world())
+    one = begin(engine)
+    (one.directory / decision_log.DECISIONS).unlink()
+    (one.directory / decision_log.DECISIONS).mkdir()
+    engine.lose("far")
+    for step in range(30):
+        engine.views["near"].taken = 0.8 + 0.002 * step
+        one.run(1)
+    assert one.kinds == ["deployed", "noticed", "refused"]
+    assert one.check() == 1
+
+
+def test_a_lost_host_whose_joins_fit_nowhere_is_waited_for(
+    world: Callable[[], World],
+    tmp_path: Path,
+    placed: tuple[Problem, Plan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = placed[0].nodes
+    workers = replace(nodes, worker=np.isin(nodes.ids, ["near", "far"]))
+    problem = replace(placed[0], nodes=workers)
+    engine = Engine(world())
+    one = beginning(tmp_path, (problem, place(problem, "nova")), monkeypatch)(engine)
+    one.run(3)
+    engine.lose("far")
+    engine.lose("near")
+    one.run(15)
+    assert one.kinds == ["deployed", "noticed", "refused", "failed", "waiting"]
+    (waiting,) = (entry for entry in one.log if entry.kind == "waiting")
+    assert waiting.text == "for near, without which nothing runs"
+    engine.gone.discard("far")
+    one.run(25)
+    assert one.kinds[5:] == ["noticed", "noticed", "recovered"]
+    assert "far" in one.controller.groups[0].running.target.dataflow.nodes
+    assert one.check() == 2
+
+
 @pytest.mark.parametrize(("lost", "ends_failed_jobs"), [(False, True), (True, True), (True, False)])
 def test_killed_at_every_step(
     lost: bool, ends_failed_jobs: bool, world: Callable[[], World], begin: Begin
@@ -423,6 +489,18 @@ def test_a_source_that_answers_too_late(world: Callable[[], World], begin: Begin
     # The one that was taken back does not run on.
     assert engine.world.jobs_["control-2"].state == "CANCELED"
     assert one.check() == 2
+
+
+def test_jobs_end_also_in_a_hand_over(world: Callable[[], World], begin: Begin) -> None:
+    engine = Engine(world())
+    one = begin(engine)
+    one.run(3)
+    engine.world.jobs_["control-1"].sources[1].deaf_until = engine.world.now + 90_000
+    engine.views["near"].taken = 0.8
+    one.run(4)
+    assert {job.job for job in engine.jobs() if job.runs} == {"control-1", "control-2"}
+    one.controller.deployer.cancel()
+    assert not any(job.runs for job in engine.jobs())
 
 
 @pytest.mark.parametrize("ends_failed_jobs", [True, False])

@@ -220,6 +220,17 @@ def test_controllers_end_with_the_service(tmp_path: Path, monkeypatch: pytest.Mo
         begun(client)
 
 
+def test_a_long_log_is_shortened(tmp_path: Path) -> None:
+    job = HostedJob("field", ["fails"], tmp_path, child)
+    line = "as before\n"
+    (tmp_path / "field.log").write_text(line * 500_000)
+    job.start()
+    assert job._process is not None and job._process.wait(PATIENCE_S) == 1
+    log = (tmp_path / "field.log").read_text()
+    assert len(log) < 2**20 + 100 and log.startswith(line * 100_000)
+    assert job.report.log[-1] == "no such host" and job.report.log[0] == "as before"
+
+
 def test_a_job_that_has_ended(service: Callable[..., TestClient]) -> None:
     client = service(field=[])
     directory = client.app_state["directory"] / "field"

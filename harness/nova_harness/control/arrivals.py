@@ -74,18 +74,21 @@ class ArrivalsWatch:
 
     def _run(self) -> None:
         while not self._ended.wait(PERIOD_S):
-            with suppress(NovaError, OSError, EOFError):
-                self._look()
+            self._look()
 
     def _look(self) -> None:
-        files, sizes = self._files, {}
-        blocks, came = [], 0
+        files, known = self._files, self._sizes
+        read = {}
         for file in files:
-            size, data = newest(self._hosts, file, self._sizes.get(file, 0))
-            sizes[file] = size
-            # Results before the first look do not count.
-            came += size - self._sizes.get(file, size)
-            blocks.append(data)
+            with suppress(NovaError, OSError, EOFError):
+                read[file] = newest(self._hosts, file, known.get(file, 0))
+        if not read:
+            return
+        # Results before the first look do not count.
+        came = sum(size - known.get(file, size) for file, (size, _) in read.items())
+        blocks = [data for _, data in read.values()]
+        sizes = {file: known[file] for file in files if file in known}
+        sizes |= {file: size for file, (size, _) in read.items()}
         now = time.monotonic()
         passed, self._looked, self._sizes = now - self._looked, now, sizes
         records = np.frombuffer(b"".join(blocks), np.dtype(list(FIELDS)))

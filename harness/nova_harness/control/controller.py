@@ -94,7 +94,7 @@ class Controller:
         self._arrivals: ArrivalsWatch | None = None
         self._watch: JobsWatch
         self._reasons: list[str] = []
-        # Since the last decision that was not.
+        # What refused decisions were about, since the last one that was not refused.
         self._refused: set[str] = set()
         self._noticed_at = 0.0
         self._moved_at = -math.inf
@@ -292,10 +292,9 @@ class Controller:
 
     def _follow(self, decision: Decision) -> None:
         if decision.delta is None:
-            text = f"{decision.what}: {decision.refused}"
-            if text not in self._refused:  # it is tried again and again
-                self._refused.add(text)
-                self.log.say("refused", text)
+            if decision.about not in self._refused:  # it is tried again and again
+                self._refused.add(decision.about)
+                self.log.say("refused", f"{decision.what}: {decision.refused}")
             return
         self._refused.clear()
         moves = moves_of(decision.delta)
@@ -308,6 +307,7 @@ class Controller:
                 self._noticed_at = time.monotonic()
             self._reasons.append(decision.what)
             self.deployer.aim(self.decider.plan())
+            self._forget_reasons()
 
     # --- acting ---------------------------------------------------------------------------------
 
@@ -345,6 +345,7 @@ class Controller:
     def _recover(self, failed: Sequence[Group], seen: Mapping[str, Seen], now: float) -> None:
         """Deploy failed jobs anew, as soon as that is possible."""
         ends, waiting, ready = self.jobs.ends_failed_jobs, set(self.decider.waiting(seen)), []
+        counted = self.decider.counted()
         for group in failed:
             if group.failed_at is None:
                 # The engine may have taken seconds to answer since the look began.
@@ -355,13 +356,14 @@ class Controller:
                     if self._sensor is not None:
                         self._sensor.follow(frozenset(), {})
                 group.failed_at = failed_at
-            nodes = group.running.target.dataflow.nodes
-            if missing := sorted(waiting.intersection(nodes)):
+            needed = (group.due or group.running.target).dataflow.nodes
+            if missing := sorted(waiting.intersection(needed)):
                 text = f"for {', '.join(missing)}, without which nothing runs"
                 self.log.once(group, "waiting", text)
                 continue
             # An engine that ends failed jobs may do so before it says which host it has lost.
-            known = not ends or any(not seen[name].up for name in nodes)
+            nodes = group.running.target.dataflow.nodes
+            known = not ends or any(not seen[name].up or not counted.get(name) for name in nodes)
             if now < group.next_try or (not known and now - group.failed_at < LEARN_S):
                 continue
             if self.dry_run:
@@ -383,9 +385,13 @@ class Controller:
         """Other jobs run than before."""
         self._moved_at = time.monotonic()
         self.log.forget(self)
+        self._forget_reasons()
+        self._follow_jobs()
+
+    def _forget_reasons(self) -> None:
+        """Once nothing has to move, also because a decision has taken back another one."""
         if all(group.due is None for group in self.groups):
             self._reasons = []
-        self._follow_jobs()
 
     def _follow_jobs(self) -> None:
         """Point the watches at the running jobs."""

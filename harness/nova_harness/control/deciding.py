@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from nova_core.model.plan_delta import PlanDelta
     from nova_core.model.problem import Problem
 
+# Looks that are farther apart, s, do not show what was in between.
+MOST_BETWEEN_S = 2.0
+# Until a slow host's joins have moved, the same is measured there again and again, with some noise:
+# it counts as slower again at less than this share of what it counts as.
+LESS = 0.95
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -79,15 +85,15 @@ class Decision:
 
     Attributes:
         what: was noticed, in words.
+        about: the same without figures.
         delta: what changes; None where refused.
         refused: why it was refused; empty otherwise.
-        failure: whether a host was lost.
     """
 
     what: str
+    about: str
     delta: PlanDelta | None
     refused: str = ""
-    failure: bool = False
 
 
 @dataclass
@@ -103,6 +109,7 @@ class _Known:
         slowed: how often that happened.
         lost: how often it was lost.
         retry_at: `time.monotonic` of the next try, after an infeasible change.
+        leave_at: the same, where a lost host's joins fit nowhere else.
         used: whether the live placement has it.
         back_at: `time.monotonic` from which on it may be used again; None while it is lost.
     """
@@ -114,6 +121,7 @@ class _Known:
     slowed: int = 0
     lost: int = 0
     retry_at: float = -math.inf
+    leave_at: float = -math.inf
     used: bool = True
     back_at: float | None = None
 
@@ -156,6 +164,7 @@ class Decider:
         self._problem = problem
         ends = {*problem.sources.node.tolist(), *problem.joins.sink.tolist()}
         self.fixed = frozenset(str(nodes.ids[row]) for row in ends)
+        self._looked_at = -math.inf
         left = plan.problem.nodes
         now = dict(zip(left.ids.tolist(), left.capacity.tolist(), strict=True))
         self._known = {
@@ -175,7 +184,7 @@ class Decider:
         return self.live.plan()
 
     def counted(self) -> dict[str, float]:
-        """Share of each host's own capacity that counts; 0 for lost hosts."""
+        """Share of each host's own capacity that counts; 0 for hosts that the plan may not use."""
         return {name: one.share if one.used else 0.0 for name, one in self._known.items()}
 
     @property
@@ -186,8 +195,12 @@ class Decider:
         return any(one is not None for one in since)
 
     def waiting(self, seen: Mapping[str, Seen]) -> list[str]:
-        """Lost hosts of sources and sinks, without which nothing runs."""
-        return sorted(name for name in self.fixed if name in seen and not seen[name].up)
+        """Lost hosts that the plan uses all the same.
+
+        They have sources or sinks, or their joins fit nowhere else.
+        """
+        lost = (name for name in seen.keys() & self._known.keys() if not seen[name].up)
+        return sorted(name for name in lost if self._known[name].used)
 
     def decide(
         self, seen: Mapping[str, Seen], now: float, rates: Mapping[str, float] | None = None
@@ -199,6 +212,7 @@ class Decider:
             now: `time.monotonic`.
             rates: of sources by name, tuples/s; without sources of unknown rate.
         """
+        self._pass_over(now)
         failures = []
         for name in sorted(seen.keys() & self._known.keys() - self.fixed):
             failures += self._presence(name, seen[name], now)
@@ -207,6 +221,14 @@ class Decider:
             if self._worker[name] and self._known[name].used and seen[name].up:
                 changes += self._capacity_of(name, seen[name], now)
         return failures + changes + self._rates_of(rates or {}, now)
+
+    def _pass_over(self, now: float) -> None:
+        """What differed before a long time without a look may not have differed all the time."""
+        unseen = max(0.0, now - self._looked_at - MOST_BETWEEN_S)
+        self._looked_at = now
+        for one in (*self._known.values(), *self._rates.values()):
+            if one.since is not None:
+                one.since += unseen
 
     # --- rates of sources -----------------------------------------------------------------------
 
@@ -231,7 +253,9 @@ class Decider:
             for name, rate in changed.items()
         )
         sources = [self._rates[name] for name in changed]
-        decision = self._apply(what, Batch(events=[*events, self._rebalance()]), now, *sources)
+        about = f"{', '.join(changed)}: another rate"
+        event = Batch(events=[*events, self._rebalance()])
+        decision = self._apply(what, about, event, now, *sources)
         for one, rate in zip(sources, changed.values(), strict=True):
             one.since = None
             if not decision.refused:
@@ -243,10 +267,18 @@ class Decider:
     def _presence(self, name: str, seen: Seen, now: float) -> list[Decision]:
         known = self._known[name]
         if known.used and not seen.up:
-            known.used, known.back_at, known.since = False, None, None
-            known.lost += 1
-            return [self._apply(f"{name} is lost", FailNode(node=name, overload=True), now, known)]
+            if now < known.leave_at:
+                return []
+            what = f"{name} is lost"
+            decision = self._apply(what, what, FailNode(node=name, overload=True), now)
+            if decision.refused:
+                known.leave_at = now + self.tuning.cooldown_s
+            else:
+                known.used, known.back_at, known.since = False, None, None
+                known.lost += 1
+            return [decision]
         if known.used:
+            known.leave_at = -math.inf
             return []
         if not seen.up:
             known.back_at = None
@@ -257,7 +289,8 @@ class Decider:
             return []
         known.used, known.share = True, 1.0
         events: list[Any] = [AddWorker(node=node_row(self._problem, name)), self._rebalance()]
-        return [self._apply(f"{name} is back", Batch(events=events), now, known)]
+        what = f"{name} is back"
+        return [self._apply(what, what, Batch(events=events), now, known)]
 
     def _rebalance(self) -> Rebalance:
         return Rebalance(moves=self.tuning.moves)
@@ -275,8 +308,8 @@ class Decider:
             share = min(share, max(self.tuning.least, seen_slow))
         elif slow:
             share = min(share, known.slow)
-        # A join that is too slow shows that less is left than was counted, if only by little.
-        sure = seen.saturated is not None and share < known.share
+        # A join that is too slow shows what is left, also by less than `step`.
+        sure = seen.saturated is not None and share <= LESS * known.share
         if not sure and abs(share - known.share) < self.tuning.step:
             known.since = None
             return []
@@ -288,8 +321,9 @@ class Decider:
         more = share > known.share
         changed = ChangeCapacity(node=name, capacity=own * share)
         event = Batch(events=[changed, self._rebalance()]) if more else changed
-        percent = f"{100 * abs(share - known.share):.0f} % {'more' if more else 'less'}"
-        decision = self._apply(f"{name} can do {percent}", event, now, known)
+        way = "more" if more else "less"
+        what = f"{name} can do {100 * abs(share - known.share):.0f} % {way}"
+        decision = self._apply(what, f"{name} can do {way}", event, now, known)
         if not decision.refused:
             known.share = share
             if seen.saturated is not None and not more:
@@ -298,15 +332,16 @@ class Decider:
                 known.slowed += 1
         return [decision]
 
-    def _apply(self, what: str, event: Any, now: float, *known: _Known | _Rate) -> Decision:
-        failure = isinstance(event, FailNode)
+    def _apply(
+        self, what: str, about: str, event: Any, now: float, *known: _Known | _Rate
+    ) -> Decision:
         try:
-            return Decision(what, self.live.apply(event), failure=failure)
+            return Decision(what, about, self.live.apply(event))
         except (InfeasibleError, ProblemError) as error:
             # The change may be feasible later.
             for one in known:
                 one.retry_at = now + self.tuning.cooldown_s
-            return Decision(what, None, str(error), failure=failure)
+            return Decision(what, about, None, str(error))
 
 
 def rehearse(problem: Problem, plan: Plan) -> None:

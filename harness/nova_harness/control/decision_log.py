@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +56,8 @@ class DecisionLog:
         """Log an entry."""
         entry = Entry(time.time(), kind, text, figures)
         with self._lock:
-            with self._file.open("a", encoding="utf-8") as file:
+            # A full disk does not end control.
+            with suppress(OSError), self._file.open("a", encoding="utf-8") as file:
                 file.write(entry.to_json() + "\n")
             self._note(entry)
 

@@ -231,9 +231,23 @@ class Deployer:
         """
         ledgers = ledgers_of(self.directory)
         known = {job for path in ledgers for job in Ledger.read(path).jobs}
-        for job in self.engine.jobs():
-            if job.runs and _controlled(job) and job.job not in known:
-                self.engine.stop(job.job)
+        for job in self._controlled_jobs():
+            if job not in known:
+                self.engine.stop(job)
+
+    def cancel(self) -> None:
+        """End all controlled jobs at once, also one that would have taken over.
+
+        Errors are ignored.
+        """
+        with suppress(NovaError):
+            for job in self._controlled_jobs():
+                with suppress(NovaError):
+                    self.engine.stop(job)
+
+    def _controlled_jobs(self) -> list[str]:
+        """Ids of those that run."""
+        return [job.job for job in self.engine.jobs() if job.runs and _controlled(job)]
 
     def _known(self, group: Group, share: Share) -> Running:
         """A job of the ledger that another controller may have deployed."""

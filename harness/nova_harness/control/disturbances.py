@@ -355,13 +355,17 @@ class Disturbing:
         others = [event.to] if event.to else [host.name for host in inventory.hosts]
         links = {name: inventory.link(event.host, name) for name in others if name != event.host}
         changed = {"loss_percent": 100.0} if event.what == "cut" else {"rtt_ms": event.ms or 0.0}
-        for name, link in links.items():
-            rack.set_link(event.host, name, replace(link, **changed))
 
         def back() -> None:
             for name, link in links.items():
                 rack.set_link(event.host, name, link)
 
+        try:
+            for name, link in links.items():
+                rack.set_link(event.host, name, replace(link, **changed))
+        except BaseException:
+            _quietly(back)
+            raise
         return back
 
 

@@ -152,8 +152,8 @@ class HostView:
         alive: whether the engine's processes run; None while unknown.
         works: whether the job's own processes run, and none was restarted; None while unknown.
         read_at: `time.monotonic` of the last reading.
-        rates: of its sources, by their index in the workload, tuples/s, between the last two of
-            their notes.
+        rates: of its sources with a new note, by their index in the workload, tuples/s, between
+            their last two notes.
     """
 
     cores: float
@@ -207,7 +207,7 @@ class HostWatch:
             weight = min(1.0, (processes.at_s - self.last.at_s) / WINDOW_S)
             before = taken if view.taken is None else view.taken
             view.taken = before + weight * (taken - before)
-        view.rates = {**view.rates, **self._rates(processes.arrived)}
+        view.rates = self._rates(processes.arrived)
         # In this order: another thread calls `works`.
         self.last = processes
         view.read_at = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,8 @@ class FlinkWatch:
         self._workers: set[str] = set()
         # When workers and joins were last looked at.
         self._counted_at = self._joins_at = -math.inf
-        self._fetching = False
+        # When the JobManager was made to fetch metrics that were not looked at yet.
+        self._fetched_at: float | None = None
 
     def look(self, now: float) -> JobsSeen:
         """As Flink reports it; while all jobs run, workers and joins are looked at less often."""
@@ -58,12 +58,14 @@ class FlinkWatch:
             managers = self._rest.task_managers()
             self._workers = {node_of_task_manager(one) or one for one in managers}
             self._counted_at = now
-        if self._fetching or now - self._joins_at >= LEAST_S:
+        if self._fetched_at is not None or now - self._joins_at >= LEAST_S:
             # A first request makes the JobManager fetch metrics, the next answers with them.
             running = [self._rest.job(job) for job in self._jobs if states[job] == "RUNNING"]
-            if self._fetching:
-                self._slow, self._joins_at = self._joins.look(running, now), now
-            self._fetching = not self._fetching
+            if self._fetched_at is None:
+                self._fetched_at = now
+            else:
+                self._slow, self._joins_at = self._joins.look(running, self._fetched_at), now
+                self._fetched_at = None
         seen = {job: state_of(state) for job, state in states.items()}
         return JobsSeen(seen, self._workers, saturated=self._slow)
 
@@ -88,14 +90,13 @@ class JoinsWatch:
         self._before: dict[tuple[str, str], tuple[float, float, float, int]] = {}
         self._slow: dict[str, float] = {}
 
-    def look(self, jobs: Sequence[Mapping[str, Any]], now: float | None = None) -> dict[str, float]:
+    def look(self, jobs: Sequence[Mapping[str, Any]], at: float) -> dict[str, float]:
         """Hosts whose joins are too slow, and the tuples/s that these received.
 
         Args:
             jobs: as in Flink's REST interface.
-            now: `time.monotonic`; None for now.
+            at: `time.monotonic`, when the JobManager fetched their metrics.
         """
-        at = time.monotonic() if now is None else now
         received: dict[str, float] = {}
         busy_hosts: set[str] = set()
         held_hosts: set[str] = set()

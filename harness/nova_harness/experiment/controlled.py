@@ -6,7 +6,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -147,9 +146,7 @@ class ControlledRun:
             # Wait for its current step, which may deploy another job.
             self._thread.join()
         self._controller.close()
-        for job in self._jobs:
-            with suppress(NovaError):
-                job.end()
+        self._controller.deployer.cancel()
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results of each window from the job that the ledger assigns to it.

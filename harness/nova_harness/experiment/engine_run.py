@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 5.0
 # Limits and load may take effect up to this share of the measured time after its begin.
 SHARE_OVERDUE = 0.05
-# Until an engine counts a worker that has come, or no longer counts one that has gone.
 # How often a job is deployed that is not ready in time.
 ATTEMPTS = 3
 

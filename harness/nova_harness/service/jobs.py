@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Mount
 
 from nova_core.commands.serve import TOKEN
 from nova_core.errors import NovaError
-from nova_core.model.files import make_directory
+from nova_core.model.files import atomic_write, make_directory
 from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.intake import RefusedError
 from nova_harness.control import controller, page
@@ -37,6 +37,8 @@ from nova_harness.service.jobs_file import read_jobs
 STOPPING_S, CLOSING_S = 10.0, 20.0
 LOOK_S = 0.05
 LINES, TAIL = 10, 4096
+# A longer log is cut to its newest part when its controller starts.
+MOST_LOG, KEPT_LOG = 4 << 20, 1 << 20
 
 Status = Literal["never started", "running", "paused", "stopping", "stopped", "failed", "ended"]
 Command = Callable[[Sequence[str]], list[str]]
@@ -120,14 +122,25 @@ class HostedJob:
         return bool(ledgers_of(self._directory))
 
     def _last_lines(self) -> list[str]:
+        return self._newest(TAIL).decode("utf-8", "replace").splitlines()[-LINES:]
+
+    def _newest(self, most: int) -> bytes:
+        """The newest whole lines of its log, ``most`` bytes at most."""
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - TAIL))
-                lines = file.read().decode("utf-8", "replace").splitlines()
+                file.seek(max(0, size - most))
+                data = file.read()
         except FileNotFoundError:
-            return []
-        return lines[1 if size > TAIL else 0 :][-LINES:]
+            return b""
+        return data if size <= most else data.partition(b"\n")[2]
+
+    def _shorten_log(self) -> None:
+        with suppress(FileNotFoundError):
+            if self._log.stat().st_size > MOST_LOG:
+                newest = self._newest(KEPT_LOG)
+                with atomic_write(self._log) as file:
+                    file.write(newest)
 
     def start(self) -> None:
         """Start its controller, which resumes the job if there is one.
@@ -140,6 +153,7 @@ class HostedJob:
         make_directory(self._directory)
         # What the last controller saw.
         (self._directory / STATE).unlink(missing_ok=True)
+        self._shorten_log()
         environment = {name: value for name, value in os.environ.items() if name != TOKEN}
         with self._log.open("ab") as log:
             # Not in another thread: the child ends with the thread that starts it.
