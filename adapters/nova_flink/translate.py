@@ -68,20 +68,9 @@ class Options(BrokerOptions):
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan as configuration of hosts, start and stop scripts and a job.
 
-    Nodes are reached at the addresses the problem gives them (``host``), or at their names.
-
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong type, a directory that holds
-            something, or a plan of another problem.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`. Nodes are reached at the addresses the problem gives them (``host``), or at their
+    names.
     """
     chosen = bundle.read_options(Options, options, "Flink")
     if chosen.form == "config":

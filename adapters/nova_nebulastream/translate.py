@@ -59,18 +59,8 @@ class Options:
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan for one of NebulaStream's generations.
 
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong value, a directory that holds
-            something, a plan of another problem, or one that NebulaStream cannot follow.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`.
     """
     chosen = _options(options)
     plan_views = views(plan, problem)
