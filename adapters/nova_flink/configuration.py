@@ -13,14 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nova_engines.nodes import (
-    COORDINATOR,
-    MB,
-    ConfigurationError,
-    Node,
-    coordinator_of,
-    write_files,
-)
+from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node, coordinator_of
 from nova_flink import names
 from nova_flink.home import EXTENSION, JARS
 
@@ -179,10 +172,6 @@ class ClusterConfiguration:
             "conf/log4j-taskmanager.properties": LOGGING.format(level="WARN"),
             "conf/log4j-jobmanager.properties": LOGGING.format(level="INFO"),
         }
-
-    def write(self, node: Node, directory: Path) -> None:
-        """Write a host's files into a directory."""
-        write_files(self.files(node), directory)
 
     def coordinator_command(self, node: Node) -> str:
         """The shell command that starts the JobManager.

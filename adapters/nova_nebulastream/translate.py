@@ -17,9 +17,9 @@ from nova_engines.bundle import (
     assignment,
     comment,
     read_options,
+    script,
     words,
     write_bundle,
-    write_texts,
 )
 from nova_nebulastream import current, legacy
 from nova_nebulastream.views import View, addresses, identifier, views
@@ -72,7 +72,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     else:
         files = _legacy(plan_views, problem, hosts, chosen)
     files["README.md"] = _readme(plan_views, plan, problem, chosen)
-    return write_bundle(directory, lambda target: write_texts(target, files))
+    return write_bundle(directory, files)
 
 
 def _options(raw_options: dict[str, Any]) -> Options:
@@ -226,8 +226,8 @@ def _calls(deployment: legacy.Deployment) -> str:
     return _script(*lines)
 
 
-def _script(*lines: str) -> str:
-    return "\n".join(["#!/bin/sh", lines[0], "set -eu", *lines[1:]]) + "\n"
+def _script(about: str, *lines: str) -> str:
+    return script(about, "set -eu", *lines)
 
 
 def _readme(plan_views: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -135,13 +134,10 @@ class ClusterConfiguration:
         ]
         return java_command(self.home, self.java, heap_mb, options)
 
-    def write(self, process: str, node: Node | None, directory: Path) -> Path:
-        """Write a process' storm.yaml into a directory; its path."""
-        directory.mkdir(parents=True, exist_ok=True)
+    def storm_yaml(self, node: Node | None) -> str:
+        """The text of storm.yaml of a node's supervisor; without node, of nimbus."""
         document = self.nimbus() if node is None else self.supervisor(node)
-        path = directory / f"{process}.yaml"
-        path.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
-        return path
+        return yaml.safe_dump(document, sort_keys=False)
 
 
 def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> list[str]:

@@ -193,13 +193,10 @@ class StormDeployment(EngineDeployment):
         """storm.yaml of a host's processes."""
         configuration = self._on(name)
         node = next(node for node in configuration.nodes if node.name == name)
-        documents = {"supervisor": configuration.supervisor(node)}
+        files = {"supervisor.yaml": configuration.storm_yaml(node)}
         if name == self.sink:
-            documents["nimbus"] = configuration.nimbus()
-        return {
-            f"{process}.yaml": yaml.safe_dump(document, sort_keys=False)
-            for process, document in documents.items()
-        }
+            files["nimbus.yaml"] = configuration.storm_yaml(None)
+        return files
 
     def commands(self, name: str) -> dict[str, str]:
         """A supervisor; on the sink's host ZooKeeper and nimbus before it."""
