@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines import dataflow
-from nova_engines.dataflow import Dataflow
+from nova_engines.dataflow import Dataflow, Flow, FlowOperator, interval
 
 if TYPE_CHECKING:
     from nova_core.model.expressions import Column, Expression
@@ -45,16 +44,10 @@ Program = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Operator:
-    """One operator.
+class Operator(FlowOperator):
+    """One operator of a plan of queries; a join tells its inputs apart by the side of the cuts.
 
     Attributes:
-        name: unique; what the engine calls it.
-        node: where it runs.
-        kind: one of `KINDS`.
-        inputs: names of the operators it receives from.
-        right: none; joins tell their inputs apart by the side of the cuts.
-        source: of sources: id of the problem's.
         types: of sources: types of the columns.
         programs: of filters and joins: the condition, or none; of projections: what they emit; of
             aggregates: what is aggregated, an empty one for ``count``.
@@ -75,12 +68,6 @@ class Operator:
         query: of sinks: ids of queries, by input.
     """
 
-    name: str
-    node: str
-    kind: str
-    inputs: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
-    source: str = ""
     types: tuple[str, ...] = ()
     programs: tuple[Program, ...] = ()
     side: int = LEFT
@@ -99,34 +86,8 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class QueryFlow:
-    """All operators of a plan, inputs before those that receive from them.
-
-    Attributes:
-        operators: everything that runs.
-        problem: digest of the problem the plan answers.
-        strategy: name of the one that made the plan.
-    """
-
-    operators: tuple[Operator, ...]
-    problem: str = ""
-    strategy: str = ""
-
-    @cached_property
-    def nodes(self) -> tuple[str, ...]:
-        """Nodes that run anything, in order of their first operator."""
-        return tuple(dict.fromkeys(one.node for one in self.operators))
-
-    def of_kind(self, kind: str) -> tuple[Operator, ...]:
-        """Operators of one kind, in order."""
-        return tuple(one for one in self.operators if one.kind == kind)
-
-    def result_files(self, path: str) -> dict[str, str]:
-        """Per sink, the file on its node: ``path``, numbered from the second sink on."""
-        return {
-            one.name: path if number == 0 else f"{path}.{number}"
-            for number, one in enumerate(self.of_kind(SINK))
-        }
+class QueryFlow(Flow[Operator]):
+    """All operators of a plan of queries."""
 
     def to_json(self) -> str:
         """As JSON text."""
@@ -167,8 +128,8 @@ class Readings:
     """Where the tuples of the sources come from, and how fast they are replayed.
 
     Attributes:
-        files: a file of encoded tuples (`nova_engines.query_rows`) for every source, on the
-            client's host.
+        files: a file of encoded tuples (`nova_workloads.queries.readings.encode`) for every
+            source, on the client's host.
         first_ms: event time of the first tuple of all.
         start_ms: when that is emitted, ms since the epoch; at once where that has passed.
         speed: ms of event time per ms; 0 emits everything as fast as it is taken.
@@ -532,9 +493,7 @@ def _cut(
     runs: Sequence[tuple[int, int]],
     reached: Sequence[float],
 ) -> Operator:
-    count = len(reached)
-    low = tuple(reached[begin - 1] if begin else 0.0 for begin, _ in runs)
-    high = tuple(reached[end - 1] if end < count else 2.0 for _, end in runs)
+    low, high = zip(*(interval(reached, begin, end) for begin, end in runs), strict=True)
     return Operator(name, node, kind, (above,), side=side, low=low, high=high)
 
 
