@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # What the job script needs: standard library and pyflink only.
 MODULES = {
     "nova_flink": ("__init__", "builder", "names", "pin", "rest", "submit"),
-    "nova_engines": ("__init__", "dataflow", "documents", "names", "workload"),
+    "nova_engines": (
+        *("__init__", "dataflow", "documents", "json_interface", "names", "workload"),
+    ),
     "nova_core": ("__init__", "errors"),
 }
 

@@ -33,8 +33,8 @@ MODULES = {
         "verification",
     ),
     "nova_engines": (
-        *("__init__", "compiling", "dataflow", "documents", "installing", "verification"),
-        "workload",
+        *("__init__", "compiling", "dataflow", "documents", "installing", "json_interface"),
+        *("verification", "workload"),
     ),
     "nova_core": ("__init__", "errors", "programs"),
 }

@@ -44,8 +44,8 @@ def test_a_record_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_answer_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NovaError, match=r"no answer from Spark at http://127\.0\.0\.1:9"):
-        Rest("http://127.0.0.1:9/").executors()
+    with pytest.raises(NovaError, match=r"http://127\.0\.0\.1:9: no answer from Spark"):
+        Rest("http://127.0.0.1:9/", "app-1").executors()
     path = tmp_path / "record.json"
     path.write_text(Record("http://127.0.0.1:9", "app-1", ()).to_json())
     for arguments, complaint in (
