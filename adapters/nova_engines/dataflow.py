@@ -84,6 +84,11 @@ class Flow(Generic[One]):
         """Nodes that run anything, in order of their first operator."""
         return tuple(dict.fromkeys(one.node for one in self.operators if one.node))
 
+    @property
+    def placement(self) -> dict[str, str]:
+        """The node of every operator, by its name."""
+        return {one.name: one.node for one in self.operators}
+
     def result_files(self, path: str) -> dict[str, str]:
         """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""
         return {

@@ -229,7 +229,7 @@ class RealTimeJoin:
 
         An operator whose results go to several sinks occurs once for each.
         """
-        nodes = {one.name: one.node for one in self.dataflow.operators}
+        nodes = self.dataflow.placement
         steps = []
         for job, seen in zip(self._jobs, self._seen, strict=False):
             stages: dict[str, set[int]] = {}

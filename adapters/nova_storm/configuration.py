@@ -16,6 +16,7 @@ NODE = "nova.node"
 PLACEMENT = "nova.placement"
 # As Control.java calls it.
 CONTROL = "nova.control"
+NIMBUS_PORT = 6627
 # Daemons do little but have many threads.
 DAEMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 HEAP_MB = {"zookeeper": 64, "nimbus": 256, "supervisor": 128}
@@ -64,7 +65,7 @@ class ClusterConfiguration:
     coordinator: str
     work: str
     zookeeper_port: int = 2181
-    nimbus_port: int = 6627
+    nimbus_port: int = NIMBUS_PORT
     worker_heap_mb: int = 256
     java: str = "java"
     settings: Mapping[str, Any] = field(default_factory=dict)

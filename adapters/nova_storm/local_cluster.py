@@ -127,9 +127,9 @@ class LocalCluster(LocalProcesses):
             except OSError:
                 continue
 
-    def await_supervisors(self, count: int | None = None) -> None:
-        """Wait until ``count`` supervisors have registered; None is all of them."""
-        required = len(self.configuration.nodes) if count is None else count
+    def await_supervisors(self) -> None:
+        """Wait until all supervisors have registered."""
+        required = len(self.configuration.nodes)
         until, registered = time.monotonic() + START_S, 0
         while time.monotonic() < until:
             self.check(StormError)

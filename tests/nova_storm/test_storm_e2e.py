@@ -71,7 +71,8 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     """Once all executors run, nimbus has each where the plan has it."""
     until = time.monotonic() + DONE_S
     while True:
-        placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses, DONE_S)
+        nodes = run.dataflow.placement
+        placed = await_running(cluster.nimbus, run.name, nodes, cluster.addresses, DONE_S)
         # Executors outlive a nimbus that ends; what the new one's scheduler says comes later.
         if placed.note or time.monotonic() > until:
             break

@@ -50,7 +50,7 @@ def test_random_queries_deliver_the_reference(
     document.write_text(yaml.safe_dump(made, sort_keys=False, allow_unicode=True), "utf-8")
     cluster.nimbus.submit(document)
     try:
-        placed = await_running(cluster.nimbus, name, flow, cluster.addresses, DONE_S)
+        placed = await_running(cluster.nimbus, name, flow.placement, cluster.addresses, DONE_S)
         assert placed.ok, placed
         written = {
             one.query: flow.result_files(str(file))[one.name] for one in flow.of_kind("sink")

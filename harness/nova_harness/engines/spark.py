@@ -286,8 +286,7 @@ class SparkRecords:
         record = Record.read(Path(job))
         planned = None
         if document:
-            operators = Dataflow.from_json(document).operators
-            planned = {one.name: one.node for one in operators}
+            planned = Dataflow.from_json(document).placement
         rest = Rest(self.address or record.url, record.application)
         return verify(rest, record.steps, planned)
 
@@ -475,7 +474,7 @@ class SparkJob:
     def verify(self) -> Verification:
         """Where the tasks of its last batches ran, as Spark reports it."""
         state = self.await_state()
-        planned = {one.name: one.node for one in self.dataflow.operators}
+        planned = self.dataflow.placement
         return verify(self.rest, state.steps, planned, self.deployment.configuration.addresses)
 
     def look(self) -> bool:
