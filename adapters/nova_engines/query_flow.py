@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines import dataflow
 from nova_engines.dataflow import Dataflow, Flow, FlowOperator, interval
+from nova_engines.documents import from_json, from_plain, to_json, to_plain
 
 if TYPE_CHECKING:
     from nova_core.model.expressions import Column, Expression
@@ -89,20 +90,18 @@ class Operator(FlowOperator):
 class QueryFlow(Flow[Operator]):
     """All operators of a plan of queries."""
 
+    operators: tuple[Operator, ...]
+
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps({QUERIES: True, **asdict(self)})
+        return json.dumps({QUERIES: True, **to_plain(self)})
 
     @classmethod
     def from_json(cls, text: str) -> QueryFlow:
         """From what `to_json` wrote."""
         document = json.loads(text)
         document.pop(QUERIES)
-        operators = tuple(
-            Operator(**{name: _tuples(value) for name, value in one.items()})
-            for one in document.pop("operators")
-        )
-        return cls(operators, **document)
+        return from_plain(document, cls, "flow of queries")
 
 
 def read_flow(text: str) -> Dataflow | QueryFlow:
@@ -117,10 +116,6 @@ def flow_of(plan: Plan) -> Dataflow | QueryFlow:
     if isinstance(plan, QueryPlan):
         return from_plan(plan)
     return dataflow.from_plan(plan, plan.problem)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -144,12 +139,12 @@ class Readings:
 
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps(asdict(self))
+        return to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Readings:
         """From what `to_json` wrote."""
-        return cls(**json.loads(text))
+        return from_json(text, cls, "readings")
 
     def file(self, source: str) -> str:
         """The tuples of a source.

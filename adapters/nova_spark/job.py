@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
+from nova_engines.documents import write_json
 from nova_engines.workload import Workload
 from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors, settings
 from nova_spark.session import session
@@ -54,7 +55,8 @@ def run(
         join = RealTimeJoin(spark, addresses, dataflow, workload, results, checkpoints)
 
         def look() -> bool:
-            Record(str(context.uiWebUrl), str(context.applicationId), join.steps).write(record)
+            state = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)
+            write_json(record, state)
             if ended is not None and time.time() > ended:
                 raise NovaError("Spark: cannot keep up; its tuples are long due")
             return True

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
+from nova_engines.documents import from_json
 from nova_engines.verification import Row, Verification
 from nova_spark.rest import Rest, SparkError
 
@@ -52,16 +52,6 @@ class Record:
     url: str
     application: str
     steps: tuple[Step, ...]
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        return to_json(self)
-
-    def write(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        unfinished = path.with_name(f"{path.name}.part")
-        unfinished.write_text(self.to_json(), "utf-8")
-        unfinished.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> Record:

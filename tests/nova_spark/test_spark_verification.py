@@ -9,13 +9,14 @@ from click.testing import CliRunner
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
+from nova_engines.documents import to_json
 from nova_spark.rest import Rest
 from nova_spark.verification import Record, Step
 
 
 def test_a_record_survives_json(tmp_path: Path) -> None:
     record = Record("http://h:4040", "app-1", (Step("join a", "hub", (1, 5)), Step("b", "x", ())))
-    (tmp_path / "record.json").write_text(record.to_json())
+    (tmp_path / "record.json").write_text(to_json(record))
     assert Record.read(tmp_path / "record.json") == record
 
 
@@ -47,7 +48,7 @@ def test_no_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(NovaError, match=r"http://127\.0\.0\.1:9: no answer from Spark"):
         Rest("http://127.0.0.1:9/", "app-1").executors()
     path = tmp_path / "record.json"
-    path.write_text(Record("http://127.0.0.1:9", "app-1", ()).to_json())
+    path.write_text(to_json(Record("http://127.0.0.1:9", "app-1", ())))
     for arguments, complaint in (
         ([], "no answer from Spark"),
         (["--plan", str(path)], "--plan and --problem: give both, or neither"),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.documents import from_json
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
 from nova_harness.engines.base import DIRECT, KAFKA, Engine, JobState, RunError
@@ -31,7 +32,6 @@ from nova_spark.engine import check, spark_home
 from nova_spark.extension import build, kafka_client
 from nova_spark.rest import Rest, registered
 from nova_spark.verification import Record, verify
-from nova_testbed.connection import HostError
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -261,10 +261,7 @@ class SparkDeployment(EngineDeployment):
         """The driver's state in a file; None without the file."""
         file = f"{self.orders}/{name}"
         text = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
-        try:
-            return State.from_json(text) if text else None
-        except (ValueError, KeyError, TypeError) as error:
-            raise HostError(self.sink, f"{file}: {error}") from error
+        return from_json(text, State, f"{self.sink}: {file}") if text else None
 
 
 class SparkRecords:
