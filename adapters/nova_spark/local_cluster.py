@@ -11,7 +11,7 @@ from nova_core.errors import NovaError
 from nova_engines.local_processes import LocalProcesses, free_ports, loopback
 from nova_engines.nodes import COORDINATOR, Node, write_files
 from nova_spark.configuration import SLOTS, ClusterConfiguration
-from nova_spark.engine import check, spark_home
+from nova_spark.engine import check
 from nova_spark.rest import registered
 
 START_S = 90.0
@@ -43,7 +43,7 @@ class LocalCluster(LocalProcesses):
         slots: int = SLOTS,
         start_timeout_s: float = START_S,
     ) -> None:
-        check()
+        home = check()
         self.directory = directory.absolute()
         self.start_timeout_s = start_timeout_s
         super().__init__()
@@ -54,7 +54,7 @@ class LocalCluster(LocalProcesses):
         ]
         self.configuration = ClusterConfiguration(
             nodes,
-            str(spark_home()),
+            str(home),
             python,
             str(self._work(0)),
             master_port=port,

@@ -396,6 +396,8 @@ class _Builder:
         if name not in self.sources:
             if stream.kind == "socket":
                 raise NovaError(f"source {name!r}: kind 'socket': Spark replays, or reads Kafka")
+            if stream.surges:
+                raise NovaError(f"source {name!r}: surges: Spark replays at one rate")
             topic = None
             if stream.kind == "kafka":
                 if stream.begin != EARLIEST or stream.group:

@@ -28,7 +28,7 @@ from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
-from nova_spark.engine import check, spark_home
+from nova_spark.engine import check
 from nova_spark.extension import build, kafka_client
 from nova_spark.rest import Rest, registered
 from nova_spark.verification import Record, verify
@@ -116,14 +116,13 @@ class SparkDeployment(EngineDeployment):
                 f"inventory {inventory.name}: experiments on Spark need virtual hosts, which share "
                 "this machine's PySpark; `nova translate --engine spark` writes files for others"
             )
-        check()
+        self._home = check()
         nodes = []
         for host in inventory.hosts:
             memory, role = host.memory, "worker"
             if host.name == self.sink:
                 memory, role = memory and memory - DRIVER_MB * MB, "coordinator"
             nodes.append(Node(host.name, host.address, memory, role=role))
-        self._home = Path(str(spark_home()))
         self.kafka = kafka
         self.configuration = ClusterConfiguration(
             nodes,
