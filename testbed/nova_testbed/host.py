@@ -363,7 +363,7 @@ class Host:
             self.connection.close()
 
 
-PROGRAMS = ("chronyc", "gcc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
+PROGRAMS = ("chronyc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
 
 
 class _Feeder:
