@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_engines.documents import from_json
 
 
 @click.command()
@@ -19,14 +19,11 @@ from nova_core.errors import NovaError
 @click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
 def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> None:
     """Submit what DEPLOYMENT holds, and compare where it runs with the plan."""
+    from nova_core.model.files import read_bytes
     from nova_nebulastream.client import Coordinator, deploy
     from nova_nebulastream.legacy import Deployment
 
-    try:
-        plain = json.loads(deployment.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise NovaError(f"{deployment}: cannot be read as JSON: {error}") from error
-    requested = Deployment.from_plain(plain, str(deployment))
+    requested = from_json(read_bytes(deployment, NovaError), Deployment, str(deployment))
     placed = deploy(Coordinator(rest or requested.rest), requested, timeout, console.say)
     ok = all(one.ok for one in placed)
     if as_json:

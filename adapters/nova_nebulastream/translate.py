@@ -21,6 +21,7 @@ from nova_engines.bundle import (
     words,
     write_bundle,
 )
+from nova_engines.documents import to_json
 from nova_nebulastream import current, legacy
 from nova_nebulastream.views import View, addresses, identifier, views
 
@@ -172,7 +173,7 @@ def _legacy(
     deployment = legacy.deployment(plan_views, problem, hosts, options.window_ms, options.results)
     top = legacy.coordinator(plan_views, hosts, root, options.file)
     files = {
-        "deployment.json": json.dumps(deployment.to_plain(), indent=1) + "\n",
+        "deployment.json": to_json(deployment),
         "coordinator.yaml": yaml.safe_dump(top, sort_keys=False),
         "calls.sh": _calls(deployment),
         "submit.sh": _script(
