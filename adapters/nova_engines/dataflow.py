@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
+from nova_engines.documents import from_json, read, to_json
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -195,8 +195,8 @@ class Dataflow(Flow[Operator]):
 
     @classmethod
     def read(cls, path: Path) -> Dataflow:
-        """From a file of JSON."""
-        return cls.from_json(path.read_text("utf-8"), str(path))
+        """From a file of JSON; errors as of `from_json`."""
+        return read(path, cls)
 
 
 def from_plan(plan: Plan, problem: Problem, workload: Workload | None = None) -> Dataflow:

@@ -39,11 +39,38 @@ def from_json(text: str | bytes, kind: type[T], where: str) -> T:
     Raises:
         NovaError: naming ``where``, the field and what it should hold.
     """
+    return from_plain(_parsed(text, where), kind, where)
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """Read a dataclass from a file of JSON.
+
+    Raises:
+        NovaError: naming the file, the field and what it should hold.
+    """
+    return from_plain(read_plain(path), kind, str(path))
+
+
+def read_plain(path: Path) -> Any:
+    """The content of a file of JSON.
+
+    Raises:
+        NovaError: for a file that is missing, cannot be read, or is not JSON.
+    """
+    if not path.is_file():
+        raise NovaError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
     try:
-        plain = json.loads(text)
+        text = path.read_bytes()
+    except OSError as error:
+        raise NovaError(f"{path}: cannot be read: {error.strerror}") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str | bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NovaError(f"{where}: not JSON: {error}") from error
-    return from_plain(plain, kind, where)
 
 
 def from_plain(plain: Any, kind: type[T], where: str) -> T:

@@ -9,7 +9,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json
+from nova_engines.documents import read
 
 
 @click.command()
@@ -19,11 +19,10 @@ from nova_engines.documents import from_json
 @click.option("--json", "as_json", is_flag=True, help="Write the answer as JSON to stdout.")
 def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> None:
     """Submit what DEPLOYMENT holds, and compare where it runs with the plan."""
-    from nova_core.model.files import read_bytes
     from nova_nebulastream.client import Coordinator, deploy
     from nova_nebulastream.legacy import Deployment
 
-    requested = from_json(read_bytes(deployment, NovaError), Deployment, str(deployment))
+    requested = read(deployment, Deployment)
     placed = deploy(Coordinator(rest or requested.rest), requested, timeout, console.say)
     ok = all(one.ok for one in placed)
     if as_json:

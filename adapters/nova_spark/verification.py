@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from nova_core.errors import NovaError
-from nova_engines.documents import from_json
 from nova_engines.verification import Row, Verification
 from nova_spark.rest import Rest, SparkError
 
@@ -52,18 +49,6 @@ class Record:
     url: str
     application: str
     steps: tuple[Step, ...]
-
-    @classmethod
-    def read(cls, path: Path) -> Record:
-        """From a file of JSON.
-
-        Raises:
-            NovaError: where it cannot be read, naming what is wrong.
-        """
-        # Modules imported above are copied to a job's hosts; a job reads no record.
-        from nova_core.model.files import read_bytes
-
-        return from_json(read_bytes(path, NovaError), cls, str(path))
 
 
 def verify(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_engines.documents import read_plain
 from nova_storm.verification import POLL_S, of_name, verify
 
 if TYPE_CHECKING:
@@ -86,12 +86,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _document(plan: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(plan.read_text("utf-8"))
-    except OSError as error:
-        raise NovaError(f"{plan}: {error.strerror}") from error
-    except ValueError as error:
-        raise NovaError(f"{plan}: not JSON: {error}") from error
+    document = read_plain(plan)
     if not isinstance(document, dict) or "rewriting" not in document or "edges" not in document:
         raise NovaError(
             f"{plan}: not a plan of whole queries with edges; write it with "

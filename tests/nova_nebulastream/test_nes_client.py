@@ -186,7 +186,7 @@ def test_interrupted_it_stops_what_it_started(
 
 def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text('{"rest": "x"}')
-    for file, complaint in (("d.json", "workers is missing"), ("none.json", "cannot be read")):
+    for file, complaint in (("d.json", "workers is missing"), ("none.json", "no such file")):
         done = subprocess.run(
             [sys.executable, "-m", "nova_nebulastream", tmp_path / file],
             capture_output=True,

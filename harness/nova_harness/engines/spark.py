@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.documents import from_json
+from nova_engines.documents import from_json, read
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
 from nova_harness.engines.base import DIRECT, KAFKA, Engine, JobState, RunError
@@ -279,7 +279,7 @@ class SparkRecords:
 
     def verify(self, job: str, document: str) -> Verification:
         """Where tasks ran in the last batches of the job whose record is the file ``job``."""
-        record = Record.read(Path(job))
+        record = read(Path(job), Record)
         planned = None
         if document:
             planned = Dataflow.from_json(document).placement
