@@ -117,7 +117,6 @@ class ClusterConfiguration:
         metrics_ports: first of two ports for metrics.
         settings: configuration keys of Flink that are added or replaced on every host.
         java: the Java program on the hosts.
-        java_options: added to those of every process.
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
@@ -136,7 +135,6 @@ class ClusterConfiguration:
     metrics_ports: int = 6126
     settings: Mapping[str, str | int] = field(default_factory=dict)
     java: str = "java"
-    java_options: Sequence[str] = ()
     task_manager_options: Sequence[str] = ()
     job_manager_options: Sequence[str] = ()
     extra_jars: Sequence[str | Path] = ()
@@ -216,7 +214,6 @@ class ClusterConfiguration:
             self.java,
             *common,
             *options,
-            *self.java_options,
             *MODULES,
             f"-Djava.io.tmpdir={work}/tmp",
             f"-Dlog.file={work}/log/{process}.log",

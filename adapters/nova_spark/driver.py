@@ -19,7 +19,7 @@ from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
 from nova_engines.documents import write_json
 from nova_engines.workload import Workload
-from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors
+from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors
 from nova_spark.session import session
 from nova_spark.verification import Step
 
@@ -115,7 +115,7 @@ def main() -> int:
     try:
         with session(arguments.master, json.loads(arguments.settings)) as spark:
             addresses = json.loads(arguments.addresses)
-            await_executors(spark, addresses, READY_S)
+            await_executors(spark, addresses)
             context = spark.sparkContext
             url, application = str(context.uiWebUrl), str(context.applicationId)
             write_json(ready, State(READY, url=url, application=application))

@@ -124,16 +124,12 @@ class ClusterConfiguration:
         arguments: list[str] = []
         if process == "zookeeper":
             arguments = [self.coordinator, str(self.zookeeper_port), f"{self.work}/zookeeper"]
-        java = self.java_command(process, HEAP_MB[process])
-        return f"exec {shlex.join([*java, MAIN[process], *arguments])}"
-
-    def java_command(self, process: str, heap_mb: int) -> list[str]:
-        """Java with Storm's jars and the process' storm.yaml in its work directory."""
         options = [
             f"-Dstorm.log.dir={self.work}/log",
             f"-Dstorm.conf.file={self.work}/{process}.yaml",
         ]
-        return java_command(self.home, self.java, heap_mb, options)
+        java = java_command(self.home, self.java, HEAP_MB[process], options)
+        return f"exec {shlex.join([*java, MAIN[process], *arguments])}"
 
     def storm_yaml(self, node: Node | None) -> str:
         """The text of storm.yaml of a node's supervisor; without node, of nimbus."""
