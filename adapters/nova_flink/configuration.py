@@ -101,6 +101,16 @@ appender.file.strategy.max = 2
 """
 
 
+def node_settings(node: str) -> dict[str, str | int]:
+    """Settings by which a TaskManager is a node's; a user's cluster needs no others."""
+    resource = names.resource(node)
+    return {
+        "taskmanager.resource-id": names.task_manager(node),
+        "external-resources": resource,
+        f"external-resource.{resource}.amount": SLOTS,
+    }
+
+
 @dataclass(frozen=True)
 class ClusterConfiguration:
     """What every host of a cluster needs.
@@ -253,7 +263,6 @@ class ClusterConfiguration:
     def _keys(self, node: Node) -> dict[str, str | int]:
         memory = self._memory(node)
         master = self.coordinator.address
-        resource = names.resource(node.name)
         keys: dict[str, str | int] = {
             "jobmanager.rpc.address": master,
             "jobmanager.rpc.port": self.rpc_port,
@@ -299,9 +308,7 @@ class ClusterConfiguration:
             "taskmanager.bind-host": node.address,
             "taskmanager.rpc.port": str(self.task_manager_port),
             "taskmanager.data.port": self.data_port,
-            "taskmanager.resource-id": names.task_manager(node.name),
-            "external-resources": resource,
-            f"external-resource.{resource}.amount": SLOTS,
+            **node_settings(node.name),
             "taskmanager.numberOfTaskSlots": 1,
             # Unpinned operators are spread over all TaskManagers, not put on the first with room.
             "taskmanager.load-balance.mode": "SLOTS",

@@ -9,8 +9,7 @@ import yaml
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
-from nova_flink import names
-from nova_flink.configuration import SLOTS
+from nova_flink.configuration import SLOTS, node_settings
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -62,16 +61,6 @@ JOB_MANAGER = "nova-jobmanager"
 RPC, BLOBS, REST = 6123, 6124, 8081
 
 
-def settings(node: str) -> dict[str, str | int]:
-    """Settings of a node's TaskManager, in addition to its existing ones."""
-    resource = names.resource(node)
-    return {
-        "taskmanager.resource-id": names.task_manager(node),
-        "external-resources": resource,
-        f"external-resource.{resource}.amount": SLOTS,
-    }
-
-
 def configuration_files(problem: Problem) -> dict[str, str]:
     """A bundle with the settings of every node of a problem.
 
@@ -80,7 +69,7 @@ def configuration_files(problem: Problem) -> dict[str, str]:
     """
     nodes, files = _nodes(problem), {}
     for node in nodes:
-        configuration, name = settings(node), sanitised(node)
+        configuration, name = node_settings(node), sanitised(node)
         options = " ".join(f"-D{key}={value}" for key, value in configuration.items())
         files[f"{name}.yaml"] = _lines(configuration)
         files[f"{name}.options"] = f"{options}\n"
@@ -121,7 +110,10 @@ def kubernetes_files(problem: Problem, image: str, memory: str, job_manager: str
     documents = {} if job_manager else {"jobmanager.yaml": _job_manager(image)}
     sets, rows = [], []
     for number, (node, host) in enumerate(zip(nodes, hosts, strict=True), 1):
-        configuration = {"jobmanager.rpc.address": job_manager or JOB_MANAGER, **settings(node)}
+        configuration = {
+            "jobmanager.rpc.address": job_manager or JOB_MANAGER,
+            **node_settings(node),
+        }
         configuration["taskmanager.memory.process.size"] = memory
         name = f"nova-taskmanager-{number}"
         sets.append(_task_manager(name, node, str(host) or node, image, configuration))

@@ -294,6 +294,13 @@ class Host:
         """
         return jobs.find(self, name)
 
+    def end_jobs(self, name: str | None = None) -> int:
+        """Stop the jobs that `jobs` finds and remove their records; how many there were."""
+        running = self.jobs(name)
+        for job in running:
+            job.end()
+        return len(running)
+
     # --- files ----------------------------------------------------------------------------------
 
     def put(

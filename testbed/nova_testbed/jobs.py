@@ -160,6 +160,10 @@ class BackgroundJob:
         command = f"tail -c {OUTPUT_BYTES} {shlex.quote(self.log)}"
         return self.host.run(command, root=self.root).stdout
 
+    def last_words(self) -> str:
+        """The last line it has printed."""
+        return (self.output().strip() or "no output").splitlines()[-1]
+
     def stop(self, grace: float = GRACE_SECONDS) -> None:
         """End it and all it started; returns when none of its processes is left.
 

@@ -196,7 +196,7 @@ def _port(server: BackgroundJob) -> int:
         if text.endswith("\n") and text.strip().isdigit():
             return int(text)
         if time.monotonic() > deadline or not server.alive():
-            words = (text.strip() or "no output").splitlines()[-1]
+            words = server.last_words()
             raise HostError(server.host.name, f"the echo server does not start: {words}")
         time.sleep(0.1)
 
