@@ -75,6 +75,11 @@ class ClusterConfiguration:
             raise ConfigurationError(f"slots: {self.slots}: expected 1 or more")
         for node in self.nodes:
             heap(node)
+            if ":" in node.address:
+                raise ConfigurationError(
+                    f"host {node.name}: address {node.address!r}: on Spark, expected a name or an "
+                    "IPv4 address"
+                )
         for what, path in (
             ("spark_home", self.spark_home),
             ("work_directory", self.work_directory),
