@@ -152,7 +152,7 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
 
     def seen(executors: list[dict[str, Any]]) -> Any:
         status = {"topologies": [{"name": "t", "scheduling": "said", "executors": executors}]}
-        return verify(status, "t", dataflow, reached)
+        return verify(status, "t", dataflow.placement, reached)
 
     assert seen(right).ok
     assert seen(right).note == "said"
