@@ -113,8 +113,8 @@ def kubernetes_files(problem: Problem, image: str, memory: str, job_manager: str
         configuration = {
             "jobmanager.rpc.address": job_manager or JOB_MANAGER,
             **node_settings(node),
+            "taskmanager.memory.process.size": memory,
         }
-        configuration["taskmanager.memory.process.size"] = memory
         name = f"nova-taskmanager-{number}"
         sets.append(_task_manager(name, node, str(host) or node, image, configuration))
         rows.append(f"| {node} | {name} | {str(host) or node} |")

@@ -166,4 +166,4 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
     assert [row.status for row in seen(young).missing] == [STARTING]
     assert {row.status for row in seen(right).rows} == {RUNNING}
     with pytest.raises(NovaError, match=r"topology 'x': nimbus does not know it; there are: none"):
-        verify({"topologies": []}, "x", dataflow, reached)
+        verify({"topologies": []}, "x", dataflow.placement, reached)
