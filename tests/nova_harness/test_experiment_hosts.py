@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
+from nova_core.model.files import read_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_harness.engines.warming import warming_plan
 from nova_harness.experiment.calibration import (
+    Calibrating,
     Setting,
     bottlenecks,
     calibration_plan,
@@ -27,7 +29,7 @@ from nova_harness.experiment.calibration import (
     find_rate,
     strongest,
 )
-from nova_harness.experiment.document import ExperimentError
+from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.limits import LEFT_CORES, Limits
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.stress import ROOM, profiles
@@ -235,6 +237,36 @@ def test_a_rate_is_found_for_a_load(
     assert read_calibrations(tmp_path).load == found
     (tmp_path / CALIBRATIONS).unlink()
     assert read_calibrations(tmp_path).load is None
+
+
+class Hosts(list[Any]):
+    """Connected hosts with one core."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(SimpleNamespace(spec=host) for host in inventory.hosts)
+        self.inventory = inventory
+
+    def run(self, command: str) -> dict[str, Any]:
+        return {host.name: SimpleNamespace(stdout="1") for host in self.inventory.hosts}
+
+
+def test_a_run_with_other_rates_keeps_what_it_knows_of_the_first(
+    inventory: Inventory, tmp_path: Path
+) -> None:
+    bed: Any = SimpleNamespace(deployment=SimpleNamespace(hosts=Hosts(inventory), version="1"))
+    workload = DebsWorkload()
+
+    def write(rate: float) -> Problem:
+        asked = Experiment(name="rates", strategies=["nova"], windows_ms=[100], rates=[rate])
+        calibrating = Calibrating(bed, asked, workload, tmp_path, lambda text: None)
+        cost = Calibration(0.01, 0.05, 0.1, 20.0, rate, 0, 100, {})
+        return calibrating.write_problems({Setting(rate): cost})[Setting(rate)]
+
+    problems = [write(rate) for rate in (1000, 2000, 2000)]
+    assert [one.rate for one in read_calibrations(tmp_path).rates] == [1000, 2000]
+    files = [tmp_path / "problem.yaml", tmp_path / "problem-r2000.yaml"]
+    assert [read_problem(file).digest for file in files] == [one.digest for one in problems[:2]]
+    assert problems[1].digest == problems[2].digest
 
 
 @pytest.mark.parametrize("regions", [1, 2, 4])

@@ -19,7 +19,6 @@ from nova_core.placement.live import (
     ChangeRate,
     FailNode,
     LivePlacement,
-    Policy,
     Rebalance,
 )
 
@@ -150,14 +149,11 @@ class Decider:
         problem: with the hosts' own capacities; nodes are called like hosts.
         plan: that runs, of this problem or of one that a decider has changed.
         tuning: when to act.
-        policy: when instances move by choice.
     """
 
-    def __init__(
-        self, problem: Problem, plan: Plan, tuning: Tuning, policy: Policy | None = None
-    ) -> None:
+    def __init__(self, problem: Problem, plan: Plan, tuning: Tuning) -> None:
         self.tuning = tuning
-        self.live = LivePlacement(plan.problem, plan, policy or Policy())
+        self.live = LivePlacement(plan.problem, plan)
         nodes = problem.nodes
         self._capacity = dict(zip(nodes.ids.tolist(), nodes.capacity.tolist(), strict=True))
         self._worker = dict(zip(nodes.ids.tolist(), nodes.worker.tolist(), strict=True))
@@ -224,9 +220,11 @@ class Decider:
 
     def _pass_over(self, now: float) -> None:
         """What differed before a long time without a look may not have differed all the time."""
-        unseen = max(0.0, now - self._looked_at - MOST_BETWEEN_S)
-        self._looked_at = now
-        for one in (*self._known.values(), *self._rates.values()):
+        unseen, self._looked_at = now - self._looked_at - MOST_BETWEEN_S, now
+        if unseen <= 0:
+            return
+        known: list[_Known | _Rate] = [*self._known.values(), *self._rates.values()]
+        for one in known:
             if one.since is not None:
                 one.since += unseen
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines import results
+from nova_harness.engines.deployment import fetch_results
 from nova_harness.results.latencies import percentiles
 from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
@@ -172,11 +172,7 @@ def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
     with tempfile.TemporaryDirectory(prefix="nova-results-") as scratch:
         for number, (node, path) in enumerate(files):
             local = Path(scratch) / str(number)
-            local.write_bytes(b"")
-            names = {f"{path}{suffix}": f"{local}{suffix}" for suffix in ("", *results.BESIDE)}
-            known = " ".join(map(shlex.quote, names))
-            for name in hosts[node].run(f"ls -d {known} 2>/dev/null", check=False).stdout.split():
-                hosts[node].get(name, names[name])
+            fetch_results(hosts[node], path, local)
             parts.append(results.read(local))
     announced = [part.announced for part in parts]
     failures = [part.failure for part in parts if part.failure is not None]

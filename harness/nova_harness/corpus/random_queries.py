@@ -177,8 +177,12 @@ class RandomQuery:
             nodes: of the sources.
             sink: node of the sink.
         """
+        columns = [{column.name: column.type for column in one.columns} for one in self.streams]
         return {
-            **self._streams(),
+            "streams": [
+                {"id": one.id, "columns": types}
+                for one, types in zip(self.streams, columns, strict=True)
+            ],
             "sources": [
                 {"id": one.source, "node": node, "stream": one.id, "rate": one.rate}
                 | {"tuple_bytes": one.tuple_bytes}
@@ -186,11 +190,6 @@ class RandomQuery:
             ],
             "queries": [{"id": self.id, "sink": sink, "operators": self.operators}],
         }
-
-    def _streams(self) -> dict[str, Any]:
-        columns = [{column.name: column.type for column in one.columns} for one in self.streams]
-        pairs = zip(self.streams, columns, strict=True)
-        return {"streams": [{"id": one.id, "columns": types} for one, types in pairs]}
 
     def _values(self, seconds: float) -> list[tuple[RandomStream, dict[str, NDArray[Any]]]]:
         streams = []
@@ -217,31 +216,6 @@ class RandomQuery:
             path.write_bytes(_encoded(stream, values))
             files[stream.source] = str(path)
         return files
-
-    def write_workload(self, directory: Path, seconds: float) -> dict[str, Any]:
-        """Write queries and readings for experiments.
-
-        Returns:
-            The ``workload`` entry of an experiment.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from nova_core.model.files import make_directory, write_text
-        from nova_core.model.syntax import dump
-
-        sources = [{"id": one.source, "stream": one.id} for one in self.streams]
-        queries = [{"id": self.id, "operators": self.operators}]
-        content = {**self._streams(), "sources": sources, "queries": queries}
-        write_text(directory / "queries.yaml", dump(content, ".yaml"))
-        readings = make_directory(directory / "readings")
-        for stream, values in self._values(seconds):
-            columns = {
-                name: column.astype(str) if column.dtype.kind == "S" else column
-                for name, column in values.items()
-            }
-            pq.write_table(pa.table(columns), readings / f"{stream.source}.parquet")
-        return {"kind": "queries", "file": "queries.yaml", "readings": "readings"}
 
 
 def _encoded(stream: RandomStream, values: Mapping[str, NDArray[Any]]) -> bytes:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nova_core.errors import NovaError
 from nova_core.programs import PROGRAMS
 from nova_engines import results
-from nova_engines.results import BESIDE
 from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
@@ -201,10 +200,7 @@ class EngineDeployment(ABC):
     def start_worker(self, name: str) -> None:
         """Restart a host's processes that have ended."""
         running = {job.name for job in self.hosts[name].jobs()}
-        for process, command in self.commands(name).items():
-            if process not in running:
-                log = f"{self.work(name)}/{process}.out"
-                self.hosts[name].start(command, name=process, log=log, keep=True)
+        self.start(self.hosts[name], set(self.PROCESSES) - running)
 
     def end_worker(self, name: str) -> None:
         """End a host's processes; on the sink's host, that would be the coordinator, too."""
@@ -214,10 +210,12 @@ class EngineDeployment(ABC):
         """Start the processes of all hosts."""
         self.hosts.map(self.start)
 
-    def start(self, host: Host) -> None:
-        """Start a host's processes."""
+    def start(self, host: Host, names: Collection[str] | None = None) -> None:
+        """Start a host's processes: those of some names, or all."""
         for name, command in self.commands(host.name).items():
-            host.start(command, name=name, log=f"{self.work(host.name)}/{name}.out", keep=True)
+            if names is None or name in names:
+                log = f"{self.work(host.name)}/{name}.out"
+                host.start(command, name=name, log=log, keep=True)
 
     def _await(self) -> None:
         try:
@@ -404,7 +402,7 @@ class EngineDeployment(ABC):
         """
         with tempfile.TemporaryDirectory(dir=scratch) as directory:
             local = Path(directory) / "results"
-            self.fetch_results(name, local)
+            fetch_results(self.hosts[self.sink], self.result_file(name), local)
             return results.read(local)
 
     def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> dict[str, Path]:
@@ -419,30 +417,23 @@ class EngineDeployment(ABC):
         copies: dict[str, Path] = {}
         for one in flow.of_kind("sink"):
             copies[one.query] = local = scratch / f"{len(copies)}.rows"
-            _fetch(self.hosts[one.node], files[one.name], local)
+            fetch_results(self.hosts[one.node], files[one.name], local)
         return copies
 
-    def fetch_results(self, name: str, local: Path) -> None:
-        """Copy a job's results from the sink's host, with their side files; an empty file for none.
 
-        Args:
-            name: of the file there.
-            local: the copy's path here.
-        """
-        _fetch(self.hosts[self.sink], self.result_file(name), local)
+def fetch_results(host: Host, remote: str, local: Path) -> None:
+    """Copy a result file and its side files; an empty one for none.
 
-
-def _fetch(host: Host, remote: str, local: Path) -> None:
-    """Copy a result file and its side files; an empty one for none."""
-    name = Path(remote).name
+    Args:
+        host: of a sink.
+        remote: the file there.
+        local: the copy's path here.
+    """
     local.write_bytes(b"")
-    files = host.run(f"cd {shlex.quote(str(Path(remote).parent))} && ls", check=False).stdout
-    for file in files.split():
-        if file == name or file.removeprefix(name) in BESIDE:
-            host.get(
-                str(Path(remote).with_name(file)),
-                local.with_name(local.name + file[len(name) :]),
-            )
+    copies = {f"{remote}{suffix}": f"{local}{suffix}" for suffix in ("", *results.BESIDE)}
+    known = " ".join(map(shlex.quote, copies))
+    for name in host.run(f"ls -d {known} 2>/dev/null", check=False).stdout.split():
+        host.get(name, copies[name])
 
 
 def _own(parent: str, host: HostSpec) -> str:

@@ -142,7 +142,6 @@ class FlinkDeployment(EngineDeployment):
         self,
         hosts: Hosts,
         home: FlinkHome,
-        settings: Mapping[str, str] | None = None,
         extra_jars: Sequence[Path] = (),
     ) -> None:
         """Configure it.
@@ -150,7 +149,6 @@ class FlinkDeployment(EngineDeployment):
         Args:
             hosts: connected; the inventory's with addresses.
             home: Flink's installation.
-            settings: of Flink, beside those of `nova_flink.configuration`.
             extra_jars: of connectors, on this machine.
         """
         super().__init__(hosts)
@@ -172,7 +170,6 @@ class FlinkDeployment(EngineDeployment):
             list(self.nodes.values()),
             self.place(self.sink),
             work_directory=self.work(self.sink),
-            settings=dict(settings or {}),
             task_manager_options=self.home.task_manager_options if archives else (),
             job_manager_options=self.home.job_manager_options if archives else (),
             extra_jars=extra_jars,

@@ -48,7 +48,6 @@ DRIVER_MB = 1000
 UI_PORT = 4040
 POLL_SECONDS = 0.5
 REGISTER_SECONDS = 90.0
-READY_SECONDS = 170.0
 # The quick compiler alone: hosts have part of a core, and runs take a minute.
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # Until a plan's first batch has finished: classes are loaded, code is generated and compiled.
@@ -217,16 +216,9 @@ class SparkDeployment(EngineDeployment):
 
     def launch(self) -> None:
         """Start the driver after all Workers have registered, so that it gets its executors."""
-
-        def start(name: str, jobs: Sequence[str]) -> None:
-            for job, command in self.commands(name).items():
-                if job in jobs:
-                    log = f"{self.work(name)}/{job}.out"
-                    self.hosts[name].start(command, name=job, log=log, keep=True)
-
-        self.hosts.map(lambda host: start(host.name, (MASTER, WORKER)))
+        self.hosts.map(lambda host: self.start(host, (MASTER, WORKER)))
         self._await_workers()
-        start(self.sink, (DRIVER,))
+        self.start(self.hosts[self.sink], (DRIVER,))
 
     def _await_workers(self) -> None:
         until = time.monotonic() + REGISTER_SECONDS

@@ -210,18 +210,10 @@ class StormDeployment(EngineDeployment):
 
     def launch(self) -> None:
         """Start ZooKeeper before the processes that need it."""
-        hub, job = self.hosts[self.sink], JOBS["zookeeper"]
-        command = self.commands(self.sink)[job]
-        hub.start(command, name=job, log=f"{self.work(hub.name)}/{job}.out", keep=True)
+        first = {JOBS["zookeeper"]}
+        self.start(self.hosts[self.sink], first)
         self._await_port(self.configuration.zookeeper_port)
-
-        def others(name: str) -> None:
-            for job, command in self.commands(name).items():
-                if job != JOBS["zookeeper"]:
-                    log = f"{self.work(name)}/{job}.out"
-                    self.hosts[name].start(command, name=job, log=log, keep=True)
-
-        self.hosts.map(lambda host: others(host.name))
+        self.hosts.map(lambda host: self.start(host, set(self.PROCESSES) - first))
 
     def _await_port(self, port: int) -> None:
         until = time.monotonic() + ZOOKEEPER_SECONDS

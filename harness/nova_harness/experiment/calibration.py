@@ -25,7 +25,7 @@ from nova_harness.experiment.cells import loads_of
 from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.problem import problem_document, problem_of, rtt_csv
 from nova_harness.experiment.usage import engine_cores
-from nova_harness.results.run_folder import CALIBRATIONS, write_json
+from nova_harness.results.run_folder import CALIBRATIONS, read_calibrations, write_json
 from nova_harness.results.schema import (
     CalibratedSetting,
     Calibration,
@@ -510,6 +510,8 @@ class Calibrating:
     ) -> dict[Setting, Problem]:
         """Make and write problems by setting, with their calibrations.
 
+        Those of settings that only earlier cells of the run had stay.
+
         Args:
             by_setting: calibrations.
             load: result of the rate search, if any.
@@ -521,23 +523,23 @@ class Calibrating:
 
         experiment, inventory, path = self.experiment, self._inventory, self.scratch
         cores = cores_of(self.bed)
-        problems, rows = {}, []
+        problems = {}
+        rows = {Setting(one.rate, one.stress): one for one in read_calibrations(path).rates}
+        first = next(iter(rows), Setting(experiment.rates[0])).rate
         for setting in settings_of(experiment):
             rate, one = setting.rate, by_setting[setting]
             capacity = self.capacities(setting, one)
-            further = "" if rate == experiment.rates[0] else f"-r{rate:g}"
+            further = "" if rate == first else f"-r{rate:g}"
             further += "-stress" if setting.stress else ""
             document = problem_document(inventory, capacity, self.workload, self._traffic(rate))
             problem = problem_of(document, path / f"problem{further}.yaml")
             problems[setting] = problem
-            rows.append(
-                CalibratedSetting(
-                    rate=rate,
-                    stress=setting.stress,
-                    costs=one,
-                    capacity=capacity,
-                    bottlenecks=bottlenecks(one, inventory, cores, source_hosts(problem), rate),
-                )
+            rows[setting] = CalibratedSetting(
+                rate=rate,
+                stress=setting.stress,
+                costs=one,
+                capacity=capacity,
+                bottlenecks=bottlenecks(one, inventory, cores, source_hosts(problem), rate),
             )
         calibrations = Calibrations(
             engine=experiment.engine,
@@ -545,7 +547,7 @@ class Calibrating:
             safety=experiment.capacity.safety,
             cores=cores,
             load=load,
-            rates=rows,
+            rates=list(rows.values()),
         )
         write_json(path / CALIBRATIONS, calibrations)
         positions = next(iter(problems.values())).nodes.position.tolist()

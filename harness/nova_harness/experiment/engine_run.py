@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 # Time between two looks at a job; each costs the coordinator a few ms of CPU.
 LOOK_SECONDS = 5.0
+# Flink counts up to the request before: there is one so long before its counts begin, as there is
+# before they end.
+FRESH_SECONDS = 1.0
 # Limits and load may take effect up to this share of the measured time after its begin.
 SHARE_OVERDUE = 0.05
 # How often a job is deployed that is not ready in time.
@@ -333,6 +336,8 @@ def _measured(
     tell("warming up")
     hosts, taken = bed.deployment.hosts, bed.engine.engine_bytes
     with stressed(hosts, taken, on=stress, at=tightened):
+        watch.until(tightened - FRESH_SECONDS)
+        job.look()
         watch.until(tightened)
         before, counting = job.counters(), time.time()
         if limited:

@@ -33,11 +33,6 @@ class Limits:
         # Limits in force that differ from the inventory's.
         self._changed: dict[str, float] = {}
 
-    @property
-    def lifted(self) -> bool:
-        """Whether other limits than the inventory's are in force."""
-        return bool(self._changed)
-
     def generous(self, busy: Collection[str] | None = None) -> dict[str, float]:
         """Cores each host may use while limits are lifted: never less than the inventory's.
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nova_core.errors import NovaError
 from nova_engines.results import FIELDS, RECORD_BYTES
+from nova_harness.control.arrivals import NEWEST, newest
 
 if TYPE_CHECKING:
     from nova_harness.engines.deployment import EngineDeployment
 
-# Newest records of the file, for latencies.
-TAIL_RECORDS = 1000
 # Real hosts are read less often, as each look costs them CPU.
 VIRTUAL_SECONDS, REAL_SECONDS = 1.0, 5.0
 
@@ -57,42 +58,39 @@ class LiveFigures:
         self._usage = RackUsage(inventory) if inventory.virtual else None
         self._file = _outside(deployment) if inventory.virtual else None
         self._size = 0
+        self._looked = time.monotonic()
         self._cpu: dict[str, tuple[float, float]] = {}
 
     def read(self) -> Figures | None:
         """Figures since the last call; None while there are none."""
-        newest = self._tail()
-        if newest is None:
+        tail = self._tail()
+        if tail is None:
             return None
-        size, tail = newest
+        size, data = tail
         grown, self._size = max(0, size - self._size), size
-        records = np.frombuffer(tail, np.dtype(list(FIELDS)))
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        records = np.frombuffer(data, np.dtype(list(FIELDS)))
         latency = None
         if len(records):
             later = np.maximum(records["left_emit_us"], records["right_emit_us"])
             latency = float(np.median(records["arrive_us"] - later)) / 1000
-        return Figures(grown / RECORD_BYTES / self.every, latency, self._busiest())
+        return Figures(grown / RECORD_BYTES / passed, latency, self._busiest())
 
     def _tail(self) -> tuple[int, bytes] | None:
-        most = TAIL_RECORDS * RECORD_BYTES
         if self._file is not None:
             try:
                 with self._file.open("rb") as file:
                     size = file.seek(0, 2) // RECORD_BYTES * RECORD_BYTES
+                    most = NEWEST * RECORD_BYTES
                     file.seek(max(0, size - most))
                     return size, file.read(min(size, most))
             except OSError:
                 return None
         if self._usage is not None:
             return None
-        host = self.deployment.hosts[self.deployment.sink]
-        path = shlex.quote(self.deployment.result_file("results"))
-        size_now = int(host.run(f"stat -c %s {path} 2>/dev/null || echo 0").stdout)
-        size = size_now // RECORD_BYTES * RECORD_BYTES
-        data = bytearray()
-        command = f"tail -c +{max(0, size - most) + 1} {path} | head -c {min(size, most)}"
-        host.stream(command, None, data.extend, 10.0)
-        return size, bytes(data[: len(data) // RECORD_BYTES * RECORD_BYTES])
+        sink, path = self.deployment.sink, self.deployment.result_file("results")
+        return newest(self.deployment.hosts, (sink, path), 0)
 
     def _busiest(self) -> tuple[str, float] | None:
         if self._usage is None:
@@ -127,7 +125,7 @@ def _outside(deployment: EngineDeployment) -> Path | None:
 class Ticker:
     """Reports live figures every few seconds, in a thread, until the block ends."""
 
-    def __init__(self, figures: LiveFigures, tell: object) -> None:
+    def __init__(self, figures: LiveFigures, tell: Callable[[str], None]) -> None:
         self.figures, self._tell = figures, tell
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -141,9 +139,6 @@ class Ticker:
         self._thread.join(timeout=self.figures.every + 1)
 
     def _run(self) -> None:
-        from nova_core.errors import NovaError
-
-        assert callable(self._tell)
         while not self._end.wait(self.figures.every):
             try:
                 figures = self.figures.read()

@@ -126,16 +126,16 @@ def latencies(
     return f"{names[0]}{more}", ids, [latency for _, latency in read]
 
 
-def synthetic_matrix(nodes: int, seed: int = 0) -> tuple[Strings, Floats]:
+def synthetic_matrix(nodes: int) -> tuple[Strings, Floats]:
     """Node names and (n, n) latencies of a synthetic internet, ms."""
     from nova_testbed.internet import SyntheticInternet
 
-    return np.array([f"host{i}" for i in range(nodes)]), SyntheticInternet(nodes, seed).matrix()
+    return np.array([f"host{i}" for i in range(nodes)]), SyntheticInternet(nodes, 0).matrix()
 
 
-def drifted(latency: Floats, hours: int, seed: int = 0) -> list[Floats]:
+def drifted(latency: Floats, hours: int) -> list[Floats]:
     """A matrix per hour: each hour some pairs take another route, the others jitter."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     matrices = [latency]
     for _ in range(hours - 1):
         factor = np.exp(0.01 * random.standard_normal(latency.shape))
