@@ -44,7 +44,21 @@ class Engine(Protocol):
     def translate(
         self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
     ) -> list[Path]:
-        """Write the files to deploy a plan by hand; returns their paths."""
+        """Write the files to deploy a plan by hand.
+
+        Args:
+            plan: what runs where.
+            problem: the one it answers.
+            directory: is created; must be absent or empty.
+            options: of the engine; numbers may be text.
+
+        Returns:
+            The files written.
+
+        Raises:
+            NovaError: for an option that is unknown or of the wrong type, a directory that holds
+                something, a plan of another problem, or one that the engine cannot run.
+        """
         ...
 
 

@@ -7,11 +7,10 @@ Text from a plan, a problem or an option enters a script only through `words`, `
 from __future__ import annotations
 
 import shlex
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +18,7 @@ from nova_core.errors import NovaError
 from nova_core.model.validation import UNUSABLE
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import sanitised
-from nova_engines.nodes import Node
+from nova_engines.nodes import Node, write_files
 from nova_engines.workload import EARLIEST, SourceStream, Workload, through
 
 if TYPE_CHECKING:
@@ -95,44 +94,36 @@ def comment(text: str) -> str:
     return "# " + "".join(c if c.isprintable() else " " for c in text)
 
 
-def write_script(path: Path, lines: Iterable[str]) -> None:
-    """Write a script that ``/bin/sh`` runs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n", "utf-8")
-    path.chmod(0o755)
+def script(*lines: str) -> str:
+    """The text of a script that ``/bin/sh`` runs."""
+    return "\n".join(["#!/bin/sh", *lines]) + "\n"
 
 
-def write_processes(
-    directory: Path,
+def process_scripts(
     about: str,
     work: str,
     processes: Mapping[str, str],
     prepare: Sequence[str] = (),
     after: Sequence[str] = (),
-) -> None:
-    """Write ``start.sh`` and ``stop.sh`` of a host's processes, and a script for each.
+) -> dict[str, str]:
+    """``start.sh`` and ``stop.sh`` of a host's processes, and a script for each.
 
     Args:
-        directory: is created.
         about: what they are, for people.
         work: directory on the host; refused there unless it is the user's own.
         processes: shell commands by name, in the order they are started.
         prepare: lines of shell before the first is started; ``$here`` and ``$work`` are set.
         after: lines of shell after the last has ended.
     """
-    for name, command in processes.items():
-        write_script(directory / f"{name}.sh", [command])
     begin = ["set -eu", HERE, assignment("work", work), OWN, 'mkdir -p "$work/log"', *prepare]
     starts = [words("start", name) for name in processes]
-    write_script(
-        directory / "start.sh", [comment(f"Starts {about}."), *begin, RUNNING, START, *starts]
-    )
     stops = [words("stop", name) for name in reversed(list(processes))]
     about_stop = comment("Ends what start.sh started.")
-    write_script(
-        directory / "stop.sh",
-        [about_stop, assignment("work", work), RUNNING, STOP, *stops, *after],
-    )
+    return {
+        **{f"{name}.sh": script(command) for name, command in processes.items()},
+        "start.sh": script(comment(f"Starts {about}."), *begin, RUNNING, START, *starts),
+        "stop.sh": script(about_stop, assignment("work", work), RUNNING, STOP, *stops, *after),
+    }
 
 
 def read_options(kind: Callable[..., T], options: Mapping[str, Any], engine: str) -> T:
@@ -297,12 +288,12 @@ def dataflow_of(plan: Plan, problem: Problem, workload: Workload) -> Dataflow:
     return dataflow
 
 
-def write_bundle(directory: Path, write: Callable[[Path], object]) -> list[Path]:
+def write_bundle(directory: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Write a directory, completely or not at all.
 
     Args:
         directory: must be absent or empty.
-        write: called with an empty directory to fill.
+        files: contents by path below it.
 
     Returns:
         The files written.
@@ -315,52 +306,37 @@ def write_bundle(directory: Path, write: Callable[[Path], object]) -> list[Path]
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
         staging = Path(scratch) / "made"
-        staging.mkdir()
-        write(staging)
-        written = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
+        write_files(files, staging)
         if directory.exists():
             directory.rmdir()
         staging.rename(directory)
-    return [directory / path for path in written]
+    return sorted(directory / name for name in files)
 
 
-def write_node(
-    target: Path,
-    engine: str,
-    node: Node,
-    files: Mapping[str, str],
-    work: str,
-    commands: Mapping[str, str],
-) -> None:
-    """Write a host's directory in ``nodes``: its files, and scripts that start and stop.
+def below(directory: str, files: Mapping[str, T]) -> dict[str, T]:
+    """Files that are in a directory of a bundle."""
+    return {f"{directory}/{name}": content for name, content in files.items()}
+
+
+def node_files(
+    engine: str, node: Node, files: Mapping[str, str], work: str, commands: Mapping[str, str]
+) -> dict[str, str]:
+    """A host's directory in ``nodes``: its files, and scripts that start and stop.
 
     Args:
-        target: directory of the bundle.
         engine: its name for people.
         node: the host.
         files: texts by path below the work directory.
         work: the work directory, on the host.
         commands: shell commands of its processes by name, in the order they are started.
     """
-    directory = target / "nodes" / sanitised(node.name)
-    write_texts(directory, files)
-    write_processes(
-        directory,
+    scripts = process_scripts(
         f"{engine} on node {node.name!r} ({node.address})",
         work,
         commands,
         ['mkdir -p "$work/conf"', '[ "$here" = "$work" ] || cp "$here"/conf/* "$work/conf/"'],
     )
-
-
-def write_texts(directory: Path, files: Mapping[str, str]) -> None:
-    """Write files of text below a directory; scripts can be run."""
-    for name, text in files.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-        if path.suffix == ".sh":
-            path.chmod(0o755)
+    return below(f"nodes/{sanitised(node.name)}", {**files, **scripts})
 
 
 def heading(engine: str, dataflow: Dataflow, nodes: Sequence[Node]) -> str:
@@ -412,15 +388,14 @@ from its `start_ms` on.
 """
 
 
-def copy_modules(target: Path, modules: Mapping[str, Sequence[str]]) -> None:
-    """Copy modules of Nova's, for hosts that have no Nova.
+def modules(names: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Modules of Nova's in ``modules``, for hosts that have no Nova.
 
     Args:
-        target: directory that is to be in their PYTHONPATH.
-        modules: names by package, or by directory of a package.
+        names: by package.
     """
-    for package, names in modules.items():
-        root = Path(str(import_module(package.partition("/")[0]).__file__)).parents[1]
-        (target / package).mkdir(parents=True)
-        for name in names:
-            shutil.copyfile(root / package / f"{name}.py", target / package / f"{name}.py")
+    return {
+        f"modules/{package}/{name}.py": (resources.files(package) / f"{name}.py").read_text("utf-8")
+        for package, of_package in names.items()
+        for name in of_package
+    }

@@ -130,12 +130,21 @@ def _compile(
         *("-encoding", "UTF-8", "-cp", ":".join(map(str, jars)), "-d", str(classes)),
         *map(str, java_files),
     ]
+    run_compiler("javac", command)
+
+
+def run_compiler(name: str, command: list[str]) -> None:
+    """Run a compiler.
+
+    Raises:
+        CompileError: with the first lines of its output, when it refuses the sources.
+    """
     completed = subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     if completed.returncode != 0:
-        wrong = "; ".join((completed.stderr or completed.stdout).strip().splitlines()[:QUOTED])
-        raise CompileError(f"javac ended with code {completed.returncode}: {wrong}")
+        wrong = "; ".join((completed.stdout or completed.stderr).strip().splitlines()[:QUOTED])
+        raise CompileError(f"{name} ended with code {completed.returncode}: {wrong}")
 
 
 def pack(classes: Path, stamp: str, target: Path) -> None:

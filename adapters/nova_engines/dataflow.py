@@ -7,14 +7,14 @@ inner nodes. Instances of one pair on one node share what arrives, and each sele
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
+from nova_engines.documents import from_json, read, to_json
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -33,21 +33,16 @@ SOURCE, FILTER, SELECT, RELAY, JOIN, SINK = KINDS = (
 
 
 @dataclass(frozen=True)
-class Operator:
-    """One operator.
+class FlowOperator:
+    """What operators of pairs and of queries have in common.
 
     Attributes:
-        name: unique; what Flink calls it.
+        name: unique; what the engine calls it.
         node: where it runs; empty where the engine decides.
-        kind: one of `KINDS`.
-        inputs: names of the operators it receives from; a join's left ones.
-        right: names a join's right input comes from.
-        source: whose tuples a source, a filter or a select passes.
-        reached: of filters and selects: cumulative shares of the input's partitions
-            (`nova_core.model.partitioner.partition_of`).
-        ranges: of filters and selects: the partitions that pass, as first and one past the last.
-        left_source: of joins.
-        right_source: of joins.
+        kind: one of the flow's kinds.
+        inputs: names of the operators it receives from.
+        right: of joins of pairs: names the right input comes from; ``inputs`` has the left one's.
+        source: id of the problem's source whose tuples it emits, or passes.
     """
 
     name: str
@@ -56,26 +51,13 @@ class Operator:
     inputs: tuple[str, ...] = ()
     right: tuple[str, ...] = ()
     source: str = ""
-    reached: tuple[float, ...] = ()
-    ranges: Ranges = ()
-    left_source: str = ""
-    right_source: str = ""
 
-    @property
-    def intervals(self) -> tuple[tuple[float, float], ...]:
-        """Of filters and selects: the ranges as intervals of the u in [0, 1) a tuple has."""
-        count = len(self.reached)
-        return tuple(
-            (
-                self.reached[begin - 1] if begin else 0.0,
-                self.reached[end - 1] if end < count else 2.0,
-            )
-            for begin, end in self.ranges
-        )
+
+One = TypeVar("One", bound=FlowOperator)
 
 
 @dataclass(frozen=True)
-class Dataflow:
+class Flow(Generic[One]):
     """All operators of a plan, inputs before those that receive from them.
 
     Attributes:
@@ -84,9 +66,76 @@ class Dataflow:
         strategy: name of the one that made the plan.
     """
 
-    operators: tuple[Operator, ...]
+    operators: tuple[One, ...]
     problem: str = ""
     strategy: str = ""
+
+    def of_kind(self, kind: str) -> tuple[One, ...]:
+        """Operators of one kind, in order."""
+        return tuple(one for one in self.operators if one.kind == kind)
+
+    @cached_property
+    def sinks(self) -> tuple[One, ...]:
+        """One for every node that consumes results, or for every query."""
+        return self.of_kind(SINK)
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes that run anything, in order of their first operator."""
+        return tuple(dict.fromkeys(one.node for one in self.operators if one.node))
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """The node of every operator, by its name."""
+        return {one.name: one.node for one in self.operators}
+
+    def result_files(self, path: str) -> dict[str, str]:
+        """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""
+        return {
+            one.name: path if number == 0 else f"{path}.{number}"
+            for number, one in enumerate(self.sinks)
+        }
+
+
+@dataclass(frozen=True)
+class Operator(FlowOperator):
+    """One operator of a plan of pairs.
+
+    Attributes:
+        reached: of filters and selects: cumulative shares of the input's partitions
+            (`nova_core.model.partitioner.partition_of`).
+        ranges: of filters and selects: the partitions that pass, as first and one past the last.
+        left_source: of joins.
+        right_source: of joins.
+    """
+
+    reached: tuple[float, ...] = ()
+    ranges: Ranges = ()
+    left_source: str = ""
+    right_source: str = ""
+
+    @property
+    def intervals(self) -> tuple[tuple[float, float], ...]:
+        """Of filters and selects: the ranges as intervals of the u in [0, 1) a tuple has."""
+        return tuple(interval(self.reached, begin, end) for begin, end in self.ranges)
+
+
+def interval(reached: Sequence[float], begin: int, end: int) -> tuple[float, float]:
+    """The interval of the u in [0, 1) of tuples of partitions ``begin`` to ``end`` - 1.
+
+    Args:
+        reached: cumulative shares of all partitions.
+        begin: the first partition.
+        end: one past the last.
+    """
+    return reached[begin - 1] if begin else 0.0, reached[end - 1] if end < len(reached) else 2.0
+
+
+@dataclass(frozen=True)
+class Dataflow(Flow[Operator]):
+    """All operators of a plan of pairs."""
+
+    operators: tuple[Operator, ...]
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -102,24 +151,10 @@ class Dataflow:
                     raise NovaError(f"dataflow: {one.name!r} receives from unknown {name!r}")
             seen.add(one.name)
 
-    def of_kind(self, kind: str) -> tuple[Operator, ...]:
-        """Operators of one kind, in order."""
-        return tuple(one for one in self.operators if one.kind == kind)
-
     @cached_property
     def joins(self) -> tuple[Operator, ...]:
         """The plan's instances, in its order; results name them by their index here."""
         return self.of_kind(JOIN)
-
-    @cached_property
-    def sinks(self) -> tuple[Operator, ...]:
-        """One for every node that consumes results."""
-        return self.of_kind(SINK)
-
-    @cached_property
-    def nodes(self) -> tuple[str, ...]:
-        """Nodes that run anything, in order of their first operator."""
-        return tuple(dict.fromkeys(one.node for one in self.operators if one.node))
 
     def unpinned(self) -> Dataflow:
         """The same operators, pinned only where sensors and sinks require it.
@@ -145,13 +180,6 @@ class Dataflow:
                 kept[one.name] = replace(one, inputs=inputs, right=right)
         return replace(self, operators=tuple(kept.values()))
 
-    def result_files(self, path: str) -> dict[str, str]:
-        """Per sink operator, the file on its node: ``path``, numbered from the second sink on."""
-        return {
-            one.name: path if number == 0 else f"{path}.{number}"
-            for number, one in enumerate(self.sinks)
-        }
-
     def to_json(self) -> str:
         """As JSON text."""
         return to_json(self)
@@ -167,8 +195,8 @@ class Dataflow:
 
     @classmethod
     def read(cls, path: Path) -> Dataflow:
-        """From a file of JSON."""
-        return cls.from_json(path.read_text("utf-8"), str(path))
+        """From a file of JSON; errors as of `from_json`."""
+        return read(path, cls)
 
 
 def from_plan(plan: Plan, problem: Problem, workload: Workload | None = None) -> Dataflow:
@@ -240,8 +268,9 @@ class _Builder:
 
     def reached(self, pair: int, leg: int) -> tuple[float, ...]:
         """Cumulative shares of an input's partitions."""
-        rates = self.plan.partitions.rates(pair, leg)
-        return tuple((rates / rates.sum()).cumsum().tolist())
+        from nova_core.model.partitioner import reached
+
+        return tuple(reached(self.plan.partitions.rates(pair, leg)).tolist())
 
     def route(self, instance: int, leg: int) -> list[int]:
         """Nodes a flow passes, both ends included."""

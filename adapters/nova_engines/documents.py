@@ -10,6 +10,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nova_core.errors import NovaError
@@ -27,6 +28,8 @@ def to_plain(value: Any) -> Any:
         }
     if isinstance(value, tuple | list):
         return [to_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: to_plain(each) for name, each in value.items()}
     return value
 
 
@@ -36,10 +39,42 @@ def from_json(text: str | bytes, kind: type[T], where: str) -> T:
     Raises:
         NovaError: naming ``where``, the field and what it should hold.
     """
+    return from_plain(_parsed(text, where), kind, where)
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """Read a dataclass from a file of JSON.
+
+    Raises:
+        NovaError: naming the file, the field and what it should hold.
+    """
+    return from_plain(read_plain(path), kind, str(path))
+
+
+def read_plain(path: Path) -> Any:
+    """The content of a file of JSON.
+
+    Raises:
+        NovaError: for a file that is missing, cannot be read, or is not JSON.
+    """
+    if not path.is_file():
+        raise NovaError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
     try:
-        plain = json.loads(text)
+        text = path.read_bytes()
+    except OSError as error:
+        raise NovaError(f"{path}: cannot be read: {error.strerror}") from error
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str | bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NovaError(f"{where}: not JSON: {error}") from error
+
+
+def from_plain(plain: Any, kind: type[T], where: str) -> T:
+    """Undo `to_plain`; errors as of `from_json`."""
     document: T = _read(plain, kind, where)
     return document
 
@@ -47,6 +82,13 @@ def from_json(text: str | bytes, kind: type[T], where: str) -> T:
 def to_json(value: Any) -> str:
     """A dataclass as JSON text."""
     return json.dumps(to_plain(value), indent=1) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass to a file of JSON, whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(to_json(value), "utf-8")
+    part.replace(path)
 
 
 def _read(value: Any, kind: Any, where: str) -> Any:
@@ -61,6 +103,8 @@ def _read(value: Any, kind: Any, where: str) -> Any:
                 _read(each, one, f"{where}[{i}]")
                 for i, (each, one) in enumerate(zip(value, arguments, strict=True))
             )
+    elif origin is dict and isinstance(value, dict):
+        return {name: _read(each, arguments[1], f"{where}.{name}") for name, each in value.items()}
     elif origin in (types.UnionType, Union):
         if value is None and type(None) in arguments:
             return None
@@ -83,7 +127,7 @@ def _read_dataclass(value: Any, kind: Any, where: str) -> Any:
         if name not in known:
             raise NovaError(f"{where}: unknown field {name!r}; there are {', '.join(known)}")
     for name, field in known.items():
-        if name not in value and field.default is MISSING:
+        if name not in value and field.default is field.default_factory is MISSING:
             raise NovaError(f"{where}: {name} is missing")
     kinds = get_type_hints(kind)
     return kind(

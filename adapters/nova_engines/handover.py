@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
+from nova_engines.documents import from_json, write_json
 from nova_engines.source_orders import ControlledJob, Files, Order, first_incomplete, tell
 
 if TYPE_CHECKING:
@@ -151,10 +151,8 @@ class Ledger:
         Raises:
             NovaError: where it cannot be written; the old one remains then.
         """
-        part = path.with_name(path.name + ".part")
         try:
-            part.write_text(to_json(self), "utf-8")
-            part.replace(path)
+            write_json(path, self)
         except OSError as error:
             raise HandoverError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -28,12 +28,8 @@ def loopback() -> str:
     return f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
 
 
-def free_ports(count: int, address: str = "") -> int:
-    """The first of some ports in a row that nothing on this machine listens on.
-
-    Args:
-        count: how many.
-        address: on which; all of them, if not given.
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that nothing on this machine listens on.
 
     Raises:
         NovaError: when there are none.
@@ -43,7 +39,7 @@ def free_ports(count: int, address: str = "") -> int:
         sockets = [socket.socket() for _ in range(count)]
         try:
             for port, one in enumerate(sockets, first):
-                one.bind((address, port))
+                one.bind(("", port))
             return first
         except OSError:
             continue

@@ -75,7 +75,6 @@ def fetch(
     directory: Path,
     progress: Callable[[str], None],
     need: str,
-    options: Sequence[str] = (),
 ) -> None:
     """Copy jars into a directory, from Maven's cache or its repositories.
 
@@ -84,7 +83,6 @@ def fetch(
         directory: is created; its content is of no use when this fails.
         progress: called with a line of text after each jar.
         need: what needs Maven, for the error without it.
-        options: of Maven.
 
     Raises:
         EngineError: without Maven, when it fails, or for a jar with another checksum.
@@ -98,7 +96,7 @@ def fetch(
         # Standard input is no terminal: Maven shows no bars and asks nothing.
         timeout = f"-Dmaven.wagon.http.connectionTimeout={CONNECT_S * 1000}"
         process = subprocess.Popen(
-            [maven, "-B", timeout, *options, PLUGIN],
+            [maven, "-B", timeout, PLUGIN],
             cwd=scratch,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -98,11 +98,13 @@ def nodes_of(problem: Problem, coordinator: str, names: Iterable[str]) -> list[N
     return hosts
 
 
-def write_files(files: Mapping[str, str], directory: Path) -> None:
-    """Write texts below a directory, each whole or not at all."""
-    for name, text in files.items():
+def write_files(files: Mapping[str, str | bytes], directory: Path) -> None:
+    """Write files below a directory, each whole or not at all; scripts can be run."""
+    for name, content in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.new")
-        temporary.write_text(text, "utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if path.suffix == ".sh":
+            temporary.chmod(0o755)
         temporary.replace(path)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines import dataflow
-from nova_engines.dataflow import Dataflow
+from nova_engines.dataflow import Dataflow, Flow, FlowOperator, interval
+from nova_engines.documents import from_json, from_plain, to_json, to_plain
 
 if TYPE_CHECKING:
     from nova_core.model.expressions import Column, Expression
@@ -45,16 +45,10 @@ Program = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Operator:
-    """One operator.
+class Operator(FlowOperator):
+    """One operator of a plan of queries; a join tells its inputs apart by the side of the cuts.
 
     Attributes:
-        name: unique; what the engine calls it.
-        node: where it runs.
-        kind: one of `KINDS`.
-        inputs: names of the operators it receives from.
-        right: none; joins tell their inputs apart by the side of the cuts.
-        source: of sources: id of the problem's.
         types: of sources: types of the columns.
         programs: of filters and joins: the condition, or none; of projections: what they emit; of
             aggregates: what is aggregated, an empty one for ``count``.
@@ -75,12 +69,6 @@ class Operator:
         query: of sinks: ids of queries, by input.
     """
 
-    name: str
-    node: str
-    kind: str
-    inputs: tuple[str, ...] = ()
-    right: tuple[str, ...] = ()
-    source: str = ""
     types: tuple[str, ...] = ()
     programs: tuple[Program, ...] = ()
     side: int = LEFT
@@ -99,49 +87,21 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class QueryFlow:
-    """All operators of a plan, inputs before those that receive from them.
-
-    Attributes:
-        operators: everything that runs.
-        problem: digest of the problem the plan answers.
-        strategy: name of the one that made the plan.
-    """
+class QueryFlow(Flow[Operator]):
+    """All operators of a plan of queries."""
 
     operators: tuple[Operator, ...]
-    problem: str = ""
-    strategy: str = ""
-
-    @cached_property
-    def nodes(self) -> tuple[str, ...]:
-        """Nodes that run anything, in order of their first operator."""
-        return tuple(dict.fromkeys(one.node for one in self.operators))
-
-    def of_kind(self, kind: str) -> tuple[Operator, ...]:
-        """Operators of one kind, in order."""
-        return tuple(one for one in self.operators if one.kind == kind)
-
-    def result_files(self, path: str) -> dict[str, str]:
-        """Per sink, the file on its node: ``path``, numbered from the second sink on."""
-        return {
-            one.name: path if number == 0 else f"{path}.{number}"
-            for number, one in enumerate(self.of_kind(SINK))
-        }
 
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps({QUERIES: True, **asdict(self)})
+        return json.dumps({QUERIES: True, **to_plain(self)})
 
     @classmethod
     def from_json(cls, text: str) -> QueryFlow:
         """From what `to_json` wrote."""
         document = json.loads(text)
         document.pop(QUERIES)
-        operators = tuple(
-            Operator(**{name: _tuples(value) for name, value in one.items()})
-            for one in document.pop("operators")
-        )
-        return cls(operators, **document)
+        return from_plain(document, cls, "flow of queries")
 
 
 def read_flow(text: str) -> Dataflow | QueryFlow:
@@ -158,17 +118,13 @@ def flow_of(plan: Plan) -> Dataflow | QueryFlow:
     return dataflow.from_plan(plan, plan.problem)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 @dataclass(frozen=True)
 class Readings:
     """Where the tuples of the sources come from, and how fast they are replayed.
 
     Attributes:
-        files: a file of encoded tuples (`nova_engines.query_rows`) for every source, on the
-            client's host.
+        files: a file of encoded tuples (`nova_workloads.queries.readings.encode`) for every
+            source, on the client's host.
         first_ms: event time of the first tuple of all.
         start_ms: when that is emitted, ms since the epoch; at once where that has passed.
         speed: ms of event time per ms; 0 emits everything as fast as it is taken.
@@ -183,12 +139,12 @@ class Readings:
 
     def to_json(self) -> str:
         """As JSON text."""
-        return json.dumps(asdict(self))
+        return to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Readings:
         """From what `to_json` wrote."""
-        return cls(**json.loads(text))
+        return from_json(text, cls, "readings")
 
     def file(self, source: str) -> str:
         """The tuples of a source.
@@ -532,9 +488,7 @@ def _cut(
     runs: Sequence[tuple[int, int]],
     reached: Sequence[float],
 ) -> Operator:
-    count = len(reached)
-    low = tuple(reached[begin - 1] if begin else 0.0 for begin, _ in runs)
-    high = tuple(reached[end - 1] if end < count else 2.0 for _, end in runs)
+    low, high = zip(*(interval(reached, begin, end) for begin, end in runs), strict=True)
     return Operator(name, node, kind, (above,), side=side, low=low, high=high)
 
 

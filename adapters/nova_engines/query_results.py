@@ -84,21 +84,23 @@ def read_rows(path: Path) -> QueryResults:
     """
     rows, spans, arrive_us = [], [], []
     try:
-        with path.open(encoding="utf-8") as file:
+        # Before the rows: the sink may end in between.
+        end = path.with_name(f"{path.name}.end")
+        announced = end.read_text().strip() if end.is_file() else ""
+        with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if not line.endswith("\n"):
+                if not line.endswith(b"\n"):
                     break  # being written
                 try:
                     time_ms, a, b, c, d, arrive, *fields = json.loads(line)
-                except ValueError as error:
+                except (TypeError, ValueError) as error:
                     raise NovaError(f"{path}: line {number}: no result: {error}") from error
                 rows.append((time_ms, *fields))
                 spans.append(Span(a, b, c, d))
                 arrive_us.append(arrive)
-        end = path.with_name(f"{path.name}.end")
-        complete = end.is_file()
-        if complete and int(end.read_text()) != len(rows):
-            raise NovaError(f"{path}: {len(rows)} results: expected {end.read_text().strip()}")
     except OSError as error:
         raise NovaError(f"{path}: {error.strerror}") from error
+    complete = announced.isdecimal()
+    if complete and int(announced) != len(rows):
+        raise NovaError(f"{path}: {len(rows)} results: expected {announced}")
     return QueryResults(rows, spans, arrive_us, complete)

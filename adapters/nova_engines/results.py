@@ -84,13 +84,14 @@ def read(path: Path) -> ResultRecords:
 
     from nova_core.errors import NovaError
 
+    # Before the data: a sink may end in between.
+    job, end, failure = (_beside(path, suffix) for suffix in (JOB, END, FAILED))
     try:
         data = path.read_bytes()
     except OSError as error:
         raise NovaError(f"{path}: {error.strerror}; a sink makes it when its job starts") from error
     whole = len(data) // RECORD_BYTES
     records = np.frombuffer(data, np.dtype(list(FIELDS)), count=whole)
-    job, end, failure = (_beside(path, suffix) for suffix in (JOB, END, FAILED))
     announced = end.strip() if end is not None else ""
     return ResultRecords(
         records,

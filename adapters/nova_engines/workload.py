@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
+from nova_engines.documents import from_json, read, to_json
 
 KINDS = ("replay", "socket", "kafka")
 EARLIEST, LATEST, COMMITTED = BEGINS = ("earliest", "latest", "committed")
@@ -322,13 +322,7 @@ class Workload:
         Raises:
             NovaError: naming the file, the field and what it should hold.
         """
-        if not path.is_file():
-            raise NovaError(f"{path}: no such file")
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise NovaError(f"{path}: cannot be read as text: {error}") from error
-        return cls.from_json(text, str(path))
+        return read(path, cls)
 
 
 def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:

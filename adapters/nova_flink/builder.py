@@ -6,13 +6,25 @@ the operators run and in what the plan cuts or relays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_engines.dataflow import (
+    FILTER,
+    JOIN,
+    RELAY,
+    SELECT,
+    SINK,
+    SOURCE,
+    Dataflow,
+    FlowOperator,
+    Operator,
+)
 from nova_engines.workload import BEGINS, COMMITTED, EARLIEST, Workload
 from nova_flink.pin import free_group, slot_sharing_group
+from nova_flink.rest import host_and_port
 
 # How often sources check the clock, ms, if watermarks come at its multiples: tuples due in between
 # wait for the window's end anyway. Otherwise half of that.
@@ -26,6 +38,17 @@ KAFKA_SETTINGS = {
 }
 COMMIT_MS = "1000"
 
+SETTINGS = {
+    "parallelism.default": "1",
+    # A lost JobManager is reported within seconds, not after a minute of retries.
+    "rest.retry.max-attempts": "3",
+    "execution.runtime-mode": "STREAMING",
+    # Sources emit watermarks themselves, when windows end.
+    "pipeline.auto-watermark-interval": "0 ms",
+    # No operator here keeps or changes the tuples that it emits.
+    "pipeline.object-reuse": "true",
+    "pipeline.generic-types": "false",
+}
 # Of jobs with checkpoints: Flink restarts them without limit.
 RESTARTS = {
     "restart-strategy.type": "fixed-delay",
@@ -42,17 +65,9 @@ def settings(workload: Workload) -> dict[str, str]:
     timed = max(workload.window_ms, workload.watermark_ms) > workload.buffer_timeout_ms
     checkpoints = {"execution.checkpointing.interval": f"{workload.checkpoint_ms} ms"}
     return {
-        "parallelism.default": "1",
-        # A lost JobManager is reported within seconds, not after a minute of retries.
-        "rest.retry.max-attempts": "3",
-        "execution.runtime-mode": "STREAMING",
+        **SETTINGS,
         "execution.buffer-timeout.enabled": str(timed).lower(),
         "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
-        # Sources emit watermarks themselves, when windows end.
-        "pipeline.auto-watermark-interval": "0 ms",
-        # No operator here keeps or changes the tuples that it emits.
-        "pipeline.object-reuse": "true",
-        "pipeline.generic-types": "false",
         **(RESTARTS | checkpoints if workload.checkpoint_ms else {}),
     }
 
@@ -67,42 +82,100 @@ def remote_environment(gateway: Any, host: str, port: int, configuration: dict[s
     return create.createRemoteEnvironment(host, port, conf, gateway.new_array(jvm.String, 0))
 
 
-def build(
-    gateway: Any, environment: Any, dataflow: Dataflow, workload: Workload, result_file: str
-) -> None:
-    """Add a dataflow's operators to an environment, each pinned to its node.
+class JavaJob(ABC):
+    """A job in Flink's Java API that gets the operators of a flow, each pinned to its node.
 
     Args:
-        gateway: pyflink's gateway to Java, with Nova's operators on its class path.
-        environment: Java execution environment.
-        dataflow: what runs.
-        workload: what the sources emit and how it is joined.
-        result_file: where the sink writes, on its node (`Dataflow.result_files`).
+        rest_url: of the cluster.
+        configuration: Flink's, of the job.
+        result_files: where each sink writes, on its node (`Flow.result_files`).
 
     Raises:
-        NovaError: for a source that the workload lacks.
+        NovaError: for a URL without host and port.
+
+    Attributes:
+        gateway: pyflink's gateway to Java, with Nova's operators on its class path.
+        environment: Java execution environment.
+        streams: Java streams by operator.
     """
-    _Job(gateway, environment, dataflow, workload, result_file).build()
 
-
-class _Job:
     def __init__(
-        self,
-        gateway: Any,
-        environment: Any,
-        dataflow: Dataflow,
-        workload: Workload,
-        result_file: str,
+        self, rest_url: str, configuration: dict[str, str], result_files: Mapping[str, str]
     ) -> None:
-        self.gateway, self.environment = gateway, environment
-        self.dataflow, self.workload = dataflow, workload
-        self.java = gateway.jvm.nova.flink
-        self.files = dataflow.result_files(result_file)
-        self.instance = {one.name: number for number, one in enumerate(dataflow.joins)}
-        # Java streams by operator, and operators that emit join results.
+        host, port = host_and_port(rest_url)
+        from pyflink.java_gateway import get_gateway
+
+        self.gateway = get_gateway()
+        self.environment = remote_environment(self.gateway, host, port, configuration)
+        self.files = result_files
         self.streams: dict[str, Any] = {}
-        self.results: set[str] = set()
         self.groups: dict[tuple[str, str], Any] = {}
+
+    @abstractmethod
+    def build(self) -> None:
+        """Add all operators."""
+
+    def submit(self, name: str) -> str:
+        """Add all operators and start the job; its id."""
+        self.build()
+        return str(self.environment.executeAsync(name).getJobID().toString())
+
+    def group(self, one: FlowOperator) -> Any:
+        """The slot-sharing group of an operator's node, or its own if it may run anywhere."""
+        key = (one.node, "" if one.node else one.name)
+        if key not in self.groups:
+            self.groups[key] = (
+                slot_sharing_group(self.gateway, one.node)
+                if one.node
+                else free_group(self.gateway, one.name)
+            )
+        return self.groups[key]
+
+    def input(self, one: FlowOperator) -> Any:
+        """The union of the outputs that an operator receives."""
+        names = (*one.inputs, *one.right)
+        if not names:
+            raise NovaError(f"{one.name}: receives nothing")
+        first, *others = (self.streams[name] for name in names)
+        if not others:
+            return first
+        stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
+        return first.union(self.array(stream, others))
+
+    def doubles(self, values: Sequence[float]) -> Any:
+        """A Java array of doubles."""
+        return self.array(self.gateway.jvm.double, [float(value) for value in values])
+
+    def array(self, kind: Any, values: Sequence[Any]) -> Any:
+        """A Java array."""
+        array = self.gateway.new_array(kind, len(values))
+        for number, value in enumerate(values):
+            array[number] = value
+        return array
+
+
+class DataflowJob(JavaJob):
+    """A job of joins of pairs.
+
+    Args:
+        dataflow: what runs.
+        workload: what the sources emit and how it is joined.
+        rest_url: of the cluster.
+        result_file: where the sink writes, on its node (`Flow.result_files`).
+
+    Raises:
+        NovaError: for a URL without host and port, or a source that the workload lacks.
+    """
+
+    def __init__(
+        self, dataflow: Dataflow, workload: Workload, rest_url: str, result_file: str
+    ) -> None:
+        super().__init__(rest_url, settings(workload), dataflow.result_files(result_file))
+        self.dataflow, self.workload = dataflow, workload
+        self.java = self.gateway.jvm.nova.flink
+        self.instance = {one.name: number for number, one in enumerate(dataflow.joins)}
+        # Operators that emit join results.
+        self.results: set[str] = set()
         # Filters directly behind a source, by source.
         self.cuts: dict[str, list[Operator]] = {}
         sources = {one.name for one in dataflow.of_kind(SOURCE)}
@@ -130,25 +203,6 @@ class _Job:
             if one.kind == JOIN or any(name in self.results for name in one.inputs):
                 self.results.add(one.name)
             self.streams[one.name] = stream
-
-    def group(self, one: Operator) -> Any:
-        """The slot-sharing group of an operator's node, or its own if it may run anywhere."""
-        key = (one.node, "" if one.node else one.name)
-        if key not in self.groups:
-            self.groups[key] = (
-                slot_sharing_group(self.gateway, one.node)
-                if one.node
-                else free_group(self.gateway, one.name)
-            )
-        return self.groups[key]
-
-    def input(self, names: tuple[str, ...]) -> Any:
-        """The union of some operators' outputs."""
-        first, *others = (self.streams[name] for name in names)
-        if not others:
-            return first
-        stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
-        return first.union(self.objects(stream, others))
 
     def source(self, one: Operator) -> Any:
         """A source."""
@@ -199,8 +253,8 @@ class _Job:
             ", ".join([f"send {one.source}", *(cut.name for cut in cuts)]),
             kind,
             self.java.Send(
-                self.objects(tag, tags),
-                self.objects(self.java.PartitionFilter, [self.partitions(cut) for cut in cuts]),
+                self.array(tag, tags),
+                self.array(self.java.PartitionFilter, [self.partitions(cut) for cut in cuts]),
             ),
         )
         for cut, its in zip(cuts, tags, strict=True):
@@ -248,7 +302,7 @@ class _Job:
 
     def filter(self, one: Operator) -> Any:
         """A filter, or a select, of a stream's partitions."""
-        passed = self.input(one.inputs).filter(self.partitions(one))
+        passed = self.input(one).filter(self.partitions(one))
         passed.name(one.name).slotSharingGroup(self.group(one))
         return passed.transform(
             f"send {one.name}", self.java.SensorTuple.type(), self.java.Forward()
@@ -262,7 +316,7 @@ class _Job:
     def relay(self, one: Operator) -> Any:
         """A hop of a route."""
         kind = self.java.JoinResult if one.inputs[0] in self.results else self.java.SensorTuple
-        return self.input(one.inputs).transform(one.name, kind.type(), self.java.Forward())
+        return self.input(one).transform(one.name, kind.type(), self.java.Forward())
 
     def join(self, one: Operator) -> Any:
         """An instance of the plan: Flink's window operator over both inputs."""
@@ -281,7 +335,7 @@ class _Job:
         keyed = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
         joined = (
             keyed.reinterpretAsKeyedStream(
-                self.input((*one.inputs, *one.right)),
+                self.input(one),
                 self.java.RegionKey(),
                 jvm.org.apache.flink.api.common.typeinfo.Types.INT,
             )
@@ -293,18 +347,7 @@ class _Job:
 
     def sink(self, one: Operator) -> Any:
         """A sink that writes results."""
-        return self.input(one.inputs).addSink(self.java.ResultSink(self.files[one.name]))
-
-    def doubles(self, values: tuple[float, ...]) -> Any:
-        """A Java array of doubles."""
-        return self.objects(self.gateway.jvm.double, [float(value) for value in values])
-
-    def objects(self, kind: Any, values: Sequence[Any]) -> Any:
-        """A Java array."""
-        array = self.gateway.new_array(kind, len(values))
-        for number, value in enumerate(values):
-            array[number] = value
-        return array
+        return self.input(one).addSink(self.java.ResultSink(self.files[one.name]))
 
 
 def tick_us(workload: Workload) -> int:

@@ -90,52 +90,30 @@ class Client:
             )
 
     def submit(
-        self, dataflow: Dataflow, workload: Workload, result_file: str | Path, name: str
+        self,
+        flow: Dataflow | QueryFlow,
+        streams: Workload | Readings,
+        result_file: str | Path,
+        name: str,
     ) -> str:
         """Start a job; return its id. It is accepted then, not yet running.
 
         Args:
-            dataflow: what runs where.
-            workload: what the sources emit and how it is joined.
-            result_file: where the sink writes on its node; replaced if it exists.
+            flow: what runs where.
+            streams: what the sources emit: a workload, for queries readings.
+            result_file: where the sinks write on their nodes (`Flow.result_files`); replaced if it
+                exists.
             name: of the job.
 
         Raises:
             ClientError: with what Flink or the client says.
         """
         command = {
-            "dataflow": dataflow.to_json(),
-            "workload": workload.to_json(),
+            "flow": flow.to_json(),
+            "streams": streams.to_json(),
             "result_file": str(result_file),
             "name": name,
         }
-        return self._submitted(command)
-
-    def submit_queries(
-        self, flow: QueryFlow, readings: Readings, result_file: str | Path, name: str
-    ) -> str:
-        """Start a job of whole queries; return its id. It is accepted then, not yet running.
-
-        Args:
-            flow: what runs where.
-            readings: what the sources emit.
-            result_file: where the sinks write on their nodes (`QueryFlow.result_files`).
-            name: of the job.
-
-        Raises:
-            ClientError: with what Flink or the client says.
-        """
-        return self._submitted(
-            {
-                "flow": flow.to_json(),
-                "readings": readings.to_json(),
-                "result_file": str(result_file),
-                "name": name,
-            }
-        )
-
-    def _submitted(self, command: dict[str, str]) -> str:
-        name = command["name"]
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

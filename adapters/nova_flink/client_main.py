@@ -8,33 +8,28 @@ import sys
 from typing import Any, TextIO
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow
-from nova_engines.query_flow import QueryFlow, Readings
+from nova_engines.query_flow import QueryFlow, Readings, read_flow
 from nova_engines.workload import Workload
-from nova_flink import query_builder
-from nova_flink.submit import submit
+from nova_flink.builder import DataflowJob, JavaJob
+from nova_flink.query_builder import QueryJob
 
 QUOTED = 300
 
 
 def _answer(rest_url: str, command: dict[str, Any]) -> dict[str, Any]:
+    place = rest_url, command["result_file"]
+    job: JavaJob
     try:
-        if "flow" in command:
-            flow = QueryFlow.from_json(command["flow"])
-            readings = Readings.from_json(command["readings"])
-            return {
-                "job": query_builder.submit(
-                    flow, readings, rest_url, command["result_file"], command["name"]
-                )
-            }
-        dataflow = Dataflow.from_json(command["dataflow"])
-        workload = Workload.from_json(command["workload"])
-        job = submit(dataflow, workload, rest_url, command["result_file"], command["name"])
+        flow = read_flow(command["flow"])
+        if isinstance(flow, QueryFlow):
+            job = QueryJob(flow, Readings.from_json(command["streams"]), *place)
+        else:
+            job = DataflowJob(flow, Workload.from_json(command["streams"]), *place)
+        return {"job": job.submit(command["name"])}
     except NovaError as error:
         return {"error": str(error)}
     except Exception as error:
         return {"error": _reason(error)}
-    return {"job": job}
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange
+from nova_engines.documents import read_plain
 
 if TYPE_CHECKING:
     from nova_flink.rest import Rest
@@ -127,12 +128,7 @@ def _rest(url: str) -> Rest:
 
 
 def _document(file: Path) -> dict[str, object]:
-    try:
-        document = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise NovaError(f"{file}: {error.strerror}") from error
-    except ValueError as error:
-        raise NovaError(f"{file}: not JSON: {error}") from error
+    document = read_plain(file)
     if not isinstance(document, dict) or not document.get("queries") or not document.get("sources"):
         raise NovaError(f"{file}: not a problem with sources and queries")
     return document

@@ -13,14 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nova_engines.nodes import (
-    COORDINATOR,
-    MB,
-    ConfigurationError,
-    Node,
-    coordinator_of,
-    write_files,
-)
+from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node, coordinator_of
 from nova_flink import names
 from nova_flink.home import EXTENSION, JARS
 
@@ -108,6 +101,16 @@ appender.file.strategy.max = 2
 """
 
 
+def node_settings(node: str) -> dict[str, str | int]:
+    """Settings by which a TaskManager is a node's; a user's cluster needs no others."""
+    resource = names.resource(node)
+    return {
+        "taskmanager.resource-id": names.task_manager(node),
+        "external-resources": resource,
+        f"external-resource.{resource}.amount": SLOTS,
+    }
+
+
 @dataclass(frozen=True)
 class ClusterConfiguration:
     """What every host of a cluster needs.
@@ -124,7 +127,6 @@ class ClusterConfiguration:
         metrics_ports: first of two ports for metrics.
         settings: configuration keys of Flink that are added or replaced on every host.
         java: the Java program on the hosts.
-        java_options: added to those of every process.
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
@@ -143,7 +145,6 @@ class ClusterConfiguration:
     metrics_ports: int = 6126
     settings: Mapping[str, str | int] = field(default_factory=dict)
     java: str = "java"
-    java_options: Sequence[str] = ()
     task_manager_options: Sequence[str] = ()
     job_manager_options: Sequence[str] = ()
     extra_jars: Sequence[str | Path] = ()
@@ -179,10 +180,6 @@ class ClusterConfiguration:
             "conf/log4j-taskmanager.properties": LOGGING.format(level="WARN"),
             "conf/log4j-jobmanager.properties": LOGGING.format(level="INFO"),
         }
-
-    def write(self, node: Node, directory: Path) -> None:
-        """Write a host's files into a directory."""
-        write_files(self.files(node), directory)
 
     def coordinator_command(self, node: Node) -> str:
         """The shell command that starts the JobManager.
@@ -227,7 +224,6 @@ class ClusterConfiguration:
             self.java,
             *common,
             *options,
-            *self.java_options,
             *MODULES,
             f"-Djava.io.tmpdir={work}/tmp",
             f"-Dlog.file={work}/log/{process}.log",
@@ -267,7 +263,6 @@ class ClusterConfiguration:
     def _keys(self, node: Node) -> dict[str, str | int]:
         memory = self._memory(node)
         master = self.coordinator.address
-        resource = names.resource(node.name)
         keys: dict[str, str | int] = {
             "jobmanager.rpc.address": master,
             "jobmanager.rpc.port": self.rpc_port,
@@ -313,9 +308,7 @@ class ClusterConfiguration:
             "taskmanager.bind-host": node.address,
             "taskmanager.rpc.port": str(self.task_manager_port),
             "taskmanager.data.port": self.data_port,
-            "taskmanager.resource-id": names.task_manager(node.name),
-            "external-resources": resource,
-            f"external-resource.{resource}.amount": SLOTS,
+            **node_settings(node.name),
             "taskmanager.numberOfTaskSlots": 1,
             # Unpinned operators are spread over all TaskManagers, not put on the first with room.
             "taskmanager.load-balance.mode": "SLOTS",

@@ -7,7 +7,6 @@ client does not need.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_engines.installing import EngineError, Progress, engines_directory, java, locked
+from nova_engines.installing import EngineError, EngineHome, Progress, engines_directory, java
 
 VERSION = "2.3.0"
 # Holds the hashes of all wheels that pip may install, and says how to renew them.
@@ -41,8 +40,6 @@ JARS = (
 EXTENSION = "nova-flink.jar"
 PROCESSES = ("taskmanager", "jobmanager")
 PYTHONS = ((3, 11), (3, 12))
-STAMP = "home.json"
-HINT = "run `nova engines install flink`"
 
 
 def requirements() -> list[str]:
@@ -52,24 +49,17 @@ def requirements() -> list[str]:
 
 
 @dataclass(frozen=True)
-class FlinkHome:
-    """An engine home of Flink.
+class FlinkHome(EngineHome):
+    """An engine home of Flink."""
 
-    Attributes:
-        path: its directory, absolute.
-    """
-
-    path: Path
+    name: str = "flink"
+    title: str = "Flink"
+    version: str = VERSION
 
     @classmethod
     def default(cls) -> FlinkHome:
         """The home that `nova engines install flink` makes."""
         return cls(engines_directory() / f"flink-{VERSION}")
-
-    @property
-    def version(self) -> str:
-        """Of Flink."""
-        return VERSION
 
     @property
     def python(self) -> Path:
@@ -126,30 +116,17 @@ class FlinkHome:
         return [*self.jars, self.extension_jar, *self.class_data.values()]
 
     @property
-    def installed(self) -> bool:
-        """Whether an installation with the requirements of this version of Nova is complete."""
-        try:
-            stamp = json.loads((self.path / STAMP).read_text())
-        except (OSError, ValueError):
-            return False
-        return bool(stamp == self._stamp()) and self.python.exists() and self.flink.is_dir()
+    def required_files(self) -> list[Path]:
+        """The Python, and Flink's directory."""
+        return [self.python, self.flink]
 
-    def check(self) -> None:
-        """Check that the home can be used.
-
-        Raises:
-            EngineError: when it is absent, incomplete, or of another version.
-        """
-        if self.installed:
-            return
-        what = "is incomplete or of another version" if self.path.exists() else "is not installed"
-        raise EngineError(f"Flink {VERSION} {what} at {self.path}: {HINT}")
+    def _contents(self) -> dict[str, object]:
+        return {"requirements": requirements()}
 
     def install(self, progress: Progress = lambda message: None) -> None:
         """Make the home, unless it exists; about 385 MB on disk.
 
-        An interrupted installation lacks the stamp and is repeated. Concurrent installations wait
-        for each other.
+        An interrupted installation lacks the stamp and is repeated.
 
         Args:
             progress: called with each step, as a line of text.
@@ -158,8 +135,7 @@ class FlinkHome:
             EngineError: without a Python or Java that Flink can use, or when pip fails.
         """
         java()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self.path.with_name(f".{self.path.name}.lock"), progress):
+        with self.locked(progress):
             if not self.installed:
                 self._environment(progress)
             self._extension(progress)
@@ -182,9 +158,7 @@ class FlinkHome:
         if package is None or missing:
             raise EngineError(f"pip's Flink {VERSION} lacks {missing[0]}")
         self.flink.symlink_to(package.relative_to(self.path))
-        temporary = self.path / f"{STAMP}.new"
-        temporary.write_text(json.dumps(self._stamp(), indent=1))
-        temporary.replace(self.path / STAMP)
+        self.write_stamp(self.path)
 
     def _extension(self, progress: Progress) -> None:
         from nova_engines.compiling import compiled
@@ -199,9 +173,6 @@ class FlinkHome:
             archive(self)
         except NovaError as error:
             progress(f"no archive, hosts start slower: {error}")
-
-    def _stamp(self) -> dict[str, object]:
-        return {"engine": "flink", "version": VERSION, "requirements": requirements()}
 
 
 def _python() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nova_engines.installing import java
 from nova_engines.local_processes import STOP_S, LocalProcesses, free_ports, loopback
-from nova_engines.nodes import COORDINATOR, Node
+from nova_engines.nodes import COORDINATOR, Node, write_files
 from nova_flink.configuration import QUICK_COMPILER, ClusterConfiguration
 from nova_flink.home import FlinkHome
 from nova_flink.rest import FlinkError, Rest
@@ -110,7 +110,7 @@ class LocalCluster(LocalProcesses):
         else:
             shutil.rmtree(work, ignore_errors=True)
             command, log = configuration.coordinator_command(node), "jobmanager"
-        configuration.write(node, work)
+        write_files(configuration.files(node), work)
         self.run(name, command, *(work / "log" / f"{log}.{end}" for end in ("out", "log")))
 
     def _await_registered(self) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
-from nova_flink import names
-from nova_flink.configuration import SLOTS
+from nova_flink.configuration import SLOTS, node_settings
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -63,37 +61,25 @@ JOB_MANAGER = "nova-jobmanager"
 RPC, BLOBS, REST = 6123, 6124, 8081
 
 
-def settings(node: str) -> dict[str, str | int]:
-    """Settings of a node's TaskManager, in addition to its existing ones."""
-    resource = names.resource(node)
-    return {
-        "taskmanager.resource-id": names.task_manager(node),
-        "external-resources": resource,
-        f"external-resource.{resource}.amount": SLOTS,
-    }
-
-
-def write(problem: Problem, directory: Path) -> list[str]:
-    """Write files for every node of a problem into an existing directory.
-
-    Returns:
-        Names of the files.
+def configuration_files(problem: Problem) -> dict[str, str]:
+    """A bundle with the settings of every node of a problem.
 
     Raises:
         NovaError: for a problem without nodes.
     """
-    nodes = _nodes(problem)
-    written = []
+    nodes, files = _nodes(problem), {}
     for node in nodes:
-        configuration = settings(node)
-        lines = "".join(f"{key}: {value}\n" for key, value in configuration.items())
+        configuration, name = node_settings(node), sanitised(node)
         options = " ".join(f"-D{key}={value}" for key, value in configuration.items())
-        for end, text in (("yaml", lines), ("options", f"{options}\n")):
-            name = f"{sanitised(node)}.{end}"
-            (directory / name).write_text(text, "utf-8")
-            written.append(name)
-    (directory / "README.md").write_text(_readme(problem.name, nodes), "utf-8")
-    return [*written, "README.md"]
+        files[f"{name}.yaml"] = _lines(configuration)
+        files[f"{name}.options"] = f"{options}\n"
+    rows = "\n".join(f"| {node} | `{sanitised(node)}.yaml` |" for node in nodes)
+    files["README.md"] = README.format(problem=problem.name, units=SLOTS, rows=rows)
+    return files
+
+
+def _lines(configuration: Mapping[str, object]) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in configuration.items())
 
 
 def _nodes(problem: Problem) -> list[str]:
@@ -103,63 +89,54 @@ def _nodes(problem: Problem) -> list[str]:
     return nodes
 
 
-def _readme(problem: str, nodes: Sequence[str]) -> str:
-    rows = "\n".join(f"| {node} | `{sanitised(node)}.yaml` |" for node in nodes)
-    return README.format(problem=problem, units=SLOTS, rows=rows)
-
-
 # --- on Kubernetes ------------------------------------------------------------------------------
 
 
-def write_kubernetes(
-    problem: Problem, directory: Path, image: str, memory: str, job_manager: str
-) -> list[str]:
-    """Write a StatefulSet for every node of a problem, and a JobManager, into a directory.
+def kubernetes_files(problem: Problem, image: str, memory: str, job_manager: str) -> dict[str, str]:
+    """A bundle with a StatefulSet for every node of a problem, and a JobManager.
 
     Args:
         problem: has the nodes; a pod runs on the Kubernetes node named like a node's `host`, or
             like the node.
-        directory: an existing one.
         image: of Flink.
         memory: of a TaskManager's process, such as ``1728m``.
         job_manager: address of an existing one; if empty, one is written.
-
-    Returns:
-        Names of the files.
 
     Raises:
         NovaError: for a problem without nodes.
     """
     nodes = _nodes(problem)
     hosts = nodes if problem.nodes.host is None else problem.nodes.host.tolist()
-    files = {}
-    if not job_manager:
-        files["jobmanager.yaml"] = _job_manager(image)
+    documents = {} if job_manager else {"jobmanager.yaml": _job_manager(image)}
     sets, rows = [], []
     for number, (node, host) in enumerate(zip(nodes, hosts, strict=True), 1):
-        configuration = {"jobmanager.rpc.address": job_manager or JOB_MANAGER, **settings(node)}
-        configuration["taskmanager.memory.process.size"] = memory
+        configuration = {
+            "jobmanager.rpc.address": job_manager or JOB_MANAGER,
+            **node_settings(node),
+            "taskmanager.memory.process.size": memory,
+        }
         name = f"nova-taskmanager-{number}"
         sets.append(_task_manager(name, node, str(host) or node, image, configuration))
         rows.append(f"| {node} | {name} | {str(host) or node} |")
-    files["taskmanagers.yaml"] = sets
-    for name, documents in files.items():
-        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
-        (directory / name).write_text(text, "utf-8")
-    text = KUBERNETES.format(
+    documents["taskmanagers.yaml"] = sets
+    readme = KUBERNETES.format(
         problem=problem.name,
-        files=" ".join(f"-f {name}" for name in files),
+        files=" ".join(f"-f {name}" for name in documents),
         count=len(nodes),
         manager=f", under the JobManager at {job_manager}" if job_manager else ", and a JobManager",
         rows="\n".join(rows),
     )
-    (directory / "README.md").write_text(text, "utf-8")
-    return [*files, "README.md"]
+    return {
+        **{
+            name: yaml.safe_dump_all(each, sort_keys=False, allow_unicode=True)
+            for name, each in documents.items()
+        },
+        "README.md": readme,
+    }
 
 
 def _properties(configuration: dict[str, Any]) -> list[dict[str, str]]:
-    lines = "".join(f"{key}: {value}\n" for key, value in configuration.items())
-    return [{"name": "FLINK_PROPERTIES", "value": lines}]
+    return [{"name": "FLINK_PROPERTIES", "value": _lines(configuration)}]
 
 
 def _job_manager(image: str) -> list[dict[str, Any]]:

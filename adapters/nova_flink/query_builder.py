@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nova_core.errors import NovaError
 from nova_engines.query_flow import (
     AGGREGATE,
     CUT,
@@ -19,54 +18,38 @@ from nova_engines.query_flow import (
     QueryFlow,
     Readings,
 )
-from nova_flink.builder import remote_environment
-from nova_flink.pin import slot_sharing_group
-from nova_flink.rest import host_and_port
+from nova_flink.builder import SETTINGS, JavaJob
 
-SETTINGS = {
-    "parallelism.default": "1",
-    "rest.retry.max-attempts": "3",
-    "execution.runtime-mode": "STREAMING",
-    # Watermarks flush the buffers.
+# Watermarks flush the buffers.
+BUFFERS = {
     "execution.buffer-timeout.enabled": "true",
     "execution.buffer-timeout.interval": "100 ms",
-    "pipeline.auto-watermark-interval": "0 ms",
-    # No operator here keeps or changes the tuples that it emits.
-    "pipeline.object-reuse": "true",
-    "pipeline.generic-types": "false",
 }
 
 
-def submit(
-    flow: QueryFlow, readings: Readings, rest_url: str, results: str, name: str = "nova"
-) -> str:
-    """Start a job; return its id.
+class QueryJob(JavaJob):
+    """A job of queries.
+
+    Args:
+        flow: what runs.
+        readings: what the sources emit.
+        rest_url: of the cluster.
+        result_file: where the sinks write, on their nodes (`Flow.result_files`).
 
     Raises:
         NovaError: for a URL without host and port, or a source without readings.
     """
-    host, port = host_and_port(rest_url)
-    from pyflink.java_gateway import get_gateway
 
-    gateway = get_gateway()
-    environment = remote_environment(gateway, host, port, dict(SETTINGS))
-    _Job(gateway, environment, flow, readings, results).build()
-    return str(environment.executeAsync(name).getJobID().toString())
-
-
-class _Job:
     def __init__(
-        self, gateway: Any, environment: Any, flow: QueryFlow, readings: Readings, results: str
+        self, flow: QueryFlow, readings: Readings, rest_url: str, result_file: str
     ) -> None:
-        self.gateway, self.environment = gateway, environment
+        super().__init__(rest_url, SETTINGS | BUFFERS, flow.result_files(result_file))
         self.flow, self.readings = flow, readings
-        self.java, self.shared = gateway.jvm.nova.flink.query, gateway.jvm.nova.engines.query
-        self.files = flow.result_files(results)
-        self.streams: dict[str, Any] = {}
-        self.groups: dict[str, Any] = {}
+        jvm = self.gateway.jvm
+        self.java, self.shared = jvm.nova.flink.query, jvm.nova.engines.query
 
     def build(self) -> None:
-        """Add all operators, each pinned to its node."""
+        """Add all operators."""
         make = {
             SOURCE: self.source,
             FILTER: self.step,
@@ -79,9 +62,7 @@ class _Job:
         }
         for one in self.flow.operators:
             stream = make[one.kind](one)
-            if one.node not in self.groups:
-                self.groups[one.node] = slot_sharing_group(self.gateway, one.node)
-            stream.name(one.name).slotSharingGroup(self.groups[one.node])
+            stream.name(one.name).slotSharingGroup(self.group(one))
             self.streams[one.name] = stream
 
     def source(self, one: Operator) -> Any:
@@ -151,16 +132,6 @@ class _Job:
         """An operator behind its inputs."""
         return self.input(one).transform(one.name, self.java.FlinkRow.type(), operator)
 
-    def input(self, one: Operator) -> Any:
-        """The union of the outputs that an operator receives."""
-        if not one.inputs:
-            raise NovaError(f"{one.name}: receives nothing")
-        first, *others = (self.streams[name] for name in one.inputs)
-        if not others:
-            return first
-        stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
-        return first.union(self.array(stream, others))
-
     def program(self, tokens: Sequence[str]) -> Any:
         """A Java program for an expression."""
         return self.shared.Program(self.array(self.gateway.jvm.String, tokens))
@@ -168,10 +139,6 @@ class _Job:
     def programs(self, several: Sequence[Sequence[str]]) -> Any:
         """A Java array of programs."""
         return self.array(self.shared.Program, [self.program(one) for one in several])
-
-    def doubles(self, values: Sequence[float]) -> Any:
-        """A Java array of doubles."""
-        return self.array(self.gateway.jvm.double, [float(value) for value in values])
 
     def ints(self, values: Sequence[int]) -> Any:
         """A Java array of ints."""
@@ -183,10 +150,3 @@ class _Job:
         for number, one in enumerate(arrays):
             nested[number] = one
         return nested
-
-    def array(self, kind: Any, values: Sequence[Any]) -> Any:
-        """A Java array."""
-        array = self.gateway.new_array(kind, len(values))
-        for number, value in enumerate(values):
-            array[number] = value
-        return array

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nova_core.errors import NovaError
+from nova_engines.json_interface import JsonInterface
 from nova_flink import names
 
-TIMEOUT_S = 20.0
 POLL_S = 0.1
+SAVEPOINT_S = 300.0
+CANCEL_S = 30.0
 # What fetching a job's counters from the TaskManagers takes, with some to spare.
 SETTLE_S = 0.5
 COUNTERS = (
@@ -78,55 +77,25 @@ def host_and_port(url: str) -> tuple[str, int]:
     return host, port
 
 
-class Rest:
-    """A running cluster.
+class Rest(JsonInterface):
+    """A running cluster; its URL is the JobManager's."""
 
-    Args:
-        url: of the JobManager, e.g. ``http://10.0.0.1:8081``.
-        timeout_s: for one request.
-    """
-
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = url.rstrip("/")
-        self.timeout_s = timeout_s
-        # Hosts of a cluster are near and reached without a proxy.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    engine = "Flink"
+    server = "Flink's JobManager"
+    failure = FlinkError
 
     @classmethod
     def at(cls, address: str) -> Rest:
         """The cluster at a URL or HOST:PORT."""
         return cls(address if "://" in address else f"http://{address}")
 
-    def get(self, path: str) -> Any:
-        """The JSON document at a path.
-
-        Raises:
-            FlinkError: when nothing answers in time, or with an error.
-        """
-        return self._request("GET", path)
-
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
+    def reason(self, text: str) -> str:
+        """Flink's errors end with the reason; it may be followed by a stack trace."""
         try:
-            request = urllib.request.Request(f"{self.url}{path}", data, method=method)
-            if data is not None:
-                request.add_header("Content-Type", "application/json")
-            with self._opener.open(request, timeout=self.timeout_s) as answer:
-                text = answer.read()
-            return json.loads(text) if text else {}
-        except urllib.error.HTTPError as error:
-            raise FlinkError(f"{self.url}{path}: {_reason(error)}") from error
-        except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            raise FlinkError(
-                f"{self.url}: no answer from Flink's JobManager ({why}); is the cluster up?"
-            ) from error
-        except ValueError as error:
-            raise FlinkError(f"{self.url}{path}: not Flink's REST interface: {error}") from error
-
-    def overview(self) -> dict[str, Any]:
-        """Numbers of TaskManagers, slots and jobs, and Flink's version."""
-        return dict(self.get("/overview"))
+            lines = [str(line).strip() for line in json.loads(text)["errors"]]
+            return next(filter(None, reversed(lines)), "").partition("\n")[0]
+        except (ValueError, KeyError, TypeError):
+            return ""
 
     def task_managers(self) -> dict[str, dict[str, Any]]:
         """All registered TaskManagers by resource id."""
@@ -215,16 +184,13 @@ class Rest:
                     offsets[match["topic"], int(match["partition"])] = int(row["value"]) + 1
         return offsets
 
-    def stop_with_savepoint(
-        self, job_id: str, directory: str | None = None, timeout_s: float = 300.0
-    ) -> str:
+    def stop_with_savepoint(self, job_id: str, directory: str | None) -> str:
         """End a job with a savepoint; the savepoint's path.
 
         Args:
             job_id: of a running job.
             directory: where every process of the cluster can write; None is the cluster's own
                 setting (``execution.checkpointing.savepoint-dir``).
-            timeout_s: for all of it.
 
         Raises:
             FlinkError: when Flink cannot; according to Flink, the job keeps running.
@@ -232,8 +198,8 @@ class Rest:
         body: dict[str, Any] = {"drain": False}
         if directory is not None:
             body["targetDirectory"] = directory
-        trigger = self._request("POST", f"/jobs/{job_id}/stop", body)["request-id"]
-        until = time.monotonic() + timeout_s
+        trigger = self.request("POST", f"/jobs/{job_id}/stop", body)["request-id"]
+        until = time.monotonic() + SAVEPOINT_S
         while True:
             reply = self.get(f"/jobs/{job_id}/savepoints/{trigger}")
             if reply["status"]["id"] == "COMPLETED":
@@ -243,24 +209,23 @@ class Rest:
                 cause = str(operation.get("failure-cause", {}).get("stack-trace", "no reason"))
                 raise FlinkError(f"{self.url}: job {job_id}: no savepoint: {_root(cause)}")
             if time.monotonic() > until:
-                raise FlinkError(f"{self.url}: job {job_id}: no savepoint after {timeout_s:g} s")
+                raise FlinkError(f"{self.url}: job {job_id}: no savepoint after {SAVEPOINT_S:g} s")
             time.sleep(POLL_S)
 
-    def cancel(self, job_id: str, timeout_s: float = 30.0) -> str:
+    def cancel(self, job_id: str) -> str:
         """Cancel a job and wait until it has ended and its slots are free; its final state.
 
         Raises:
             FlinkError: when it does not end in time.
         """
-        state = str(self.job(job_id)["state"])
-        if state not in ENDED:
+        if self.state(job_id) not in ENDED:
             try:
-                self._request("PATCH", f"/jobs/{job_id}?mode=cancel")
+                self.request("PATCH", f"/jobs/{job_id}?mode=cancel")
             except FlinkError:
                 # It may have ended in between.
-                if self.job(job_id)["state"] not in ENDED:
+                if self.state(job_id) not in ENDED:
                     raise
-        return self.wait_ended(job_id, timeout_s)
+        return self.wait_ended(job_id, CANCEL_S)
 
     def wait_ended(self, job_id: str, timeout_s: float) -> str:
         """Wait until a job is finished, cancelled or failed, and its slots are free; its state.
@@ -273,7 +238,7 @@ class Rest:
         """
         until = time.monotonic() + timeout_s
         while True:
-            state, holding = str(self.job(job_id)["state"]), []
+            state, holding = self.state(job_id), []
             if state in ENDED:
                 holding = self.holding(job_id)
                 if not holding:
@@ -335,13 +300,3 @@ def _root(stack_trace: str) -> str:
 def _whole(row: Mapping[str, Any]) -> int | None:
     value = float(row["sum"])
     return int(value) if value == value else None
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """Flink's reason for a refusal, in a line."""
-    try:
-        lines = json.loads(error.read())["errors"]
-        text = next(str(line) for line in reversed(lines) if str(line).strip())
-        return text.strip().splitlines()[0]
-    except (ValueError, KeyError, StopIteration, TypeError, OSError):
-        return f"HTTP {error.code} {error.reason}"

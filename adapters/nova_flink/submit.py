@@ -11,27 +11,9 @@ from pathlib import Path
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
 from nova_engines.workload import Workload
-from nova_flink.builder import build, remote_environment, settings
-from nova_flink.rest import host_and_port
+from nova_flink.builder import DataflowJob
 
 LEAD_S = 10
-
-
-def submit(
-    dataflow: Dataflow, workload: Workload, rest_url: str, results: str, name: str = "nova"
-) -> str:
-    """Start a job; return its id.
-
-    Raises:
-        NovaError: for a URL without host and port.
-    """
-    host, port = host_and_port(rest_url)
-    from pyflink.java_gateway import get_gateway
-
-    gateway = get_gateway()
-    environment = remote_environment(gateway, host, port, settings(workload))
-    build(gateway, environment, dataflow, workload, results)
-    return str(environment.executeAsync(name).getJobID().toString())
 
 
 def main() -> int:
@@ -57,7 +39,8 @@ def main() -> int:
             start_ms=start if arguments.start_ms is None else arguments.start_ms,
             count=workload.count if arguments.count is None else arguments.count,
         )
-        job = submit(Dataflow.read(arguments.dataflow), workload, arguments.rest, arguments.results)
+        dataflow = Dataflow.read(arguments.dataflow)
+        job = DataflowJob(dataflow, workload, arguments.rest, arguments.results).submit("nova")
     except (NovaError, OSError) as error:
         sys.stderr.write(f"submit.sh: {error}\n")
         return 2

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # What the job script needs: standard library and pyflink only.
 MODULES = {
     "nova_flink": ("__init__", "builder", "names", "pin", "rest", "submit"),
-    "nova_engines": ("__init__", "dataflow", "documents", "names", "workload"),
+    "nova_engines": (
+        *("__init__", "dataflow", "documents", "json_interface", "names", "workload"),
+    ),
     "nova_core": ("__init__", "errors"),
 }
 
@@ -68,29 +70,16 @@ class Options(BrokerOptions):
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan as configuration of hosts, start and stop scripts and a job.
 
-    Nodes are reached at the addresses the problem gives them (``host``), or at their names.
-
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong type, a directory that holds
-            something, or a plan of another problem.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`. Nodes are reached at the addresses the problem gives them (``host``), or at their
+    names.
     """
     chosen = bundle.read_options(Options, options, "Flink")
     if chosen.form == "config":
-        return bundle.write_bundle(directory, lambda target: own_cluster.write(problem, target))
+        return bundle.write_bundle(directory, own_cluster.configuration_files(problem))
     if chosen.form == "kubernetes":
         pods = chosen.image, chosen.memory, chosen.jobmanager
-        return bundle.write_bundle(
-            directory, lambda target: own_cluster.write_kubernetes(problem, target, *pods)
-        )
+        return bundle.write_bundle(directory, own_cluster.kubernetes_files(problem, *pods))
     if chosen.form != "bundle":
         raise NovaError(f"option form: {chosen.form!r}: expected bundle, config or kubernetes")
     if chosen.sockets and chosen.kafka:
@@ -107,19 +96,16 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
 
-    def write(target: Path) -> None:
-        for node in nodes:
-            work = chosen.work.replace(NODE, sanitised(node.name))
-            own = replace(configuration, work_directory=work)
-            processes = {"taskmanager": own.task_manager_command(node)}
-            if node.role == COORDINATOR:
-                processes = {"jobmanager": own.coordinator_command(node), **processes}
-            bundle.write_node(target, "Flink", node, own.files(node), work, processes)
-        _write_job(target / "job", dataflow, workload, configuration, results)
-        text = _readme(dataflow, workload, configuration, results)
-        (target / "README.md").write_text(text, "utf-8")
-
-    return bundle.write_bundle(directory, write)
+    files = {"README.md": _readme(dataflow, workload, configuration, results)}
+    for node in nodes:
+        work = chosen.work.replace(NODE, sanitised(node.name))
+        own = replace(configuration, work_directory=work)
+        processes = {"taskmanager": own.task_manager_command(node)}
+        if node.role == COORDINATOR:
+            processes = {"jobmanager": own.coordinator_command(node), **processes}
+        files |= bundle.node_files("Flink", node, own.files(node), work, processes)
+    files |= bundle.below("job", _job_files(dataflow, workload, configuration, results))
+    return bundle.write_bundle(directory, files)
 
 
 def _connectors(workload: Workload, options: Options) -> list[str]:
@@ -133,20 +119,13 @@ def _connectors(workload: Workload, options: Options) -> list[str]:
     return [f"{directory}/lib/{artifact.file}" for artifact in home.artifacts]
 
 
-def _write_job(
-    directory: Path,
-    dataflow: Dataflow,
-    workload: Workload,
-    configuration: ClusterConfiguration,
-    results: str,
-) -> None:
-    bundle.copy_modules(directory / "modules", MODULES)
-    (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
-    (directory / "workload.json").write_text(workload.to_json(), "utf-8")
+def _job_files(
+    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
+) -> dict[str, str]:
     home = str(configuration.home_path)
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
     arguments = words("--rest", configuration.rest_url, "--results", results)
-    submit = [
+    submit = bundle.script(
         bundle.comment("Starts the job; prints its id. Options: see submit.sh --help."),
         "set -eu",
         bundle.HERE,
@@ -159,8 +138,13 @@ def _write_job(
         f"exec {words(f'{home}/bin/python')} -m nova_flink.submit \\",
         '  --dataflow "$here/dataflow.json" --workload "$here/workload.json" \\',
         f'  {arguments} "$@"',
-    ]
-    bundle.write_script(directory / "submit.sh", submit)
+    )
+    return {
+        **bundle.modules(MODULES),
+        "dataflow.json": dataflow.to_json(),
+        "workload.json": workload.to_json(),
+        "submit.sh": submit,
+    }
 
 
 def _readme(

@@ -29,7 +29,7 @@ def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verificat
     Raises:
         FlinkError: for an unknown job, or when nothing answers.
     """
-    nodes = {operator.name: operator.node for operator in dataflow.operators}
+    nodes = dataflow.placement
     parts = []
     for vertex in rest.job(job_id)["vertices"]:
         title = str(vertex["name"])
@@ -132,7 +132,7 @@ def _full(rest: Rest, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
 
 def _connections(dataflow: Dataflow | QueryFlow, node: str) -> int:
     """Ends of connections between nodes that are on this node."""
-    at = {operator.name: operator.node for operator in dataflow.operators}
+    at = dataflow.placement
     ends = [
         {operator.node, at[name]}
         for operator in dataflow.operators

@@ -23,7 +23,8 @@ def artifacts(use: str) -> tuple[Artifact, ...]:
 
 def broker_home() -> JarsHome:
     """The broker; `nova engines install kafka` makes it."""
-    return JarsHome.default("kafka", "Kafka", VERSION, artifacts("broker"), 44)
+    path = engines_directory() / f"kafka-{VERSION}"
+    return JarsHome(path, "kafka", "Kafka", VERSION, artifacts("broker"), 44)
 
 
 def connectors_home() -> JarsHome:

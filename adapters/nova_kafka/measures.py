@@ -6,14 +6,13 @@ Definitions 2 to 4 of Costream (Heinrich et al., ICDE 2024).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_kafka.topics import kafka
+from nova_kafka.topics import consumer, kafka
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,13 +96,14 @@ class BackPressure:
         return self.rate > 0
 
 
-def back_pressure(samples: Sequence[Sample], tolerance: float = TOLERANCE) -> BackPressure:
+def back_pressure(samples: Sequence[Sample]) -> BackPressure:
     """The growth of backlogs over a run: arrival rate minus processing rate, by least squares.
+
+    Growth counts as none below `TOLERANCE`, or where its 95 % confidence interval does not set it
+    apart from none.
 
     Args:
         samples: at least two, at different times, while the producers send.
-        tolerance: share of a partition's arrival rate below which growth counts as none; so does
-            growth that its 95 % confidence interval does not set apart from none.
 
     Raises:
         NovaError: for too few samples.
@@ -118,7 +118,7 @@ def back_pressure(samples: Sequence[Sample], tolerance: float = TOLERANCE) -> Ba
     for column, partition in enumerate(partitions):
         arrival = _slope(times, ended[:, column])[0]
         growth, doubt = _slope(times, waiting[:, column])
-        rates[partition] = growth if growth > max(tolerance * arrival, doubt) else 0.0
+        rates[partition] = growth if growth > max(TOLERANCE * arrival, doubt) else 0.0
         arrivals[partition] = arrival
     total = waiting.sum(axis=1)
     return BackPressure(rates, arrivals, int(total[-1]), int(total.max()))
@@ -144,13 +144,7 @@ def end_offsets(servers: str, partitions: Sequence[Partition]) -> dict[Partition
     Raises:
         NovaError: when the broker does not answer.
     """
-    module = kafka()
-    requested = {one: module.TopicPartition(*one) for one in partitions}
-    try:
-        with closing(
-            module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
-        ) as consumer:
-            offsets = consumer.end_offsets(list(requested.values()))
-    except module.errors.KafkaError as error:
-        raise NovaError(f"Kafka at {servers}: end offsets: {error}") from error
+    requested = {one: kafka().TopicPartition(*one) for one in partitions}
+    with consumer(servers, "end offsets") as client:
+        offsets = client.end_offsets(list(requested.values()))
     return {one: int(offsets[requested[one]]) for one in requested}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nova_core.errors import NovaError
 from nova_kafka.produce import MESSAGE
-from nova_kafka.topics import ASK_MS, kafka
+from nova_kafka.topics import ASK_MS, consumer, kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,25 +52,20 @@ def read_back(
 
 def _messages(source: SourceStream, begin_ms: int, end_ms: int) -> Iterator[tuple[int, bytes]]:
     """Event time and bytes of messages."""
-    module = kafka()
-    where = f"Kafka at {source.address}: topic {source.topic}, partition {source.partition}"
-    partition = module.TopicPartition(source.topic, source.partition)
-    try:
-        with closing(
-            module.KafkaConsumer(bootstrap_servers=source.address, enable_auto_commit=False)
-        ) as consumer:
-            consumer.assign([partition])
-            first = consumer.offsets_for_times({partition: begin_ms})[partition]
-            if first is None:
-                raise NovaError(f"{where}: no message at {begin_ms} ms or later")
-            consumer.seek(partition, first.offset)
-            heard = time.monotonic()
-            while time.monotonic() < heard + SILENT_S:
-                for one in consumer.poll(ASK_MS).get(partition, ()):
-                    heard = time.monotonic()
-                    if one.timestamp >= end_ms:
-                        return
-                    yield one.timestamp, one.value or b""
-    except module.errors.KafkaError as error:
-        raise NovaError(f"{where}: {error}") from error
+    what = f"topic {source.topic}, partition {source.partition}"
+    where = f"Kafka at {source.address}: {what}"
+    partition = kafka().TopicPartition(source.topic, source.partition)
+    with consumer(source.address, what) as client:
+        client.assign([partition])
+        first = client.offsets_for_times({partition: begin_ms})[partition]
+        if first is None:
+            raise NovaError(f"{where}: no message at {begin_ms} ms or later")
+        client.seek(partition, first.offset)
+        heard = time.monotonic()
+        while time.monotonic() < heard + SILENT_S:
+            for one in client.poll(ASK_MS).get(partition, ()):
+                heard = time.monotonic()
+                if one.timestamp >= end_ms:
+                    return
+                yield one.timestamp, one.value or b""
     raise NovaError(f"{where}: no message at {end_ms} ms or later came for {SILENT_S:g} s")

@@ -53,17 +53,14 @@ def produce(workload: Workload, sources: Sequence[str]) -> int:
             # Asking now keeps the first message from waiting for the answer.
             producers[one.address].partitions_for(one.topic)
         sent = [0] * len(streams)
-        open_ended = workload.count is None
-        while not failures and (open_ended or min(sent, default=0) < (workload.count or 0)):
+        count = sys.maxsize if workload.count is None else workload.count
+        while not failures and min(sent) < count:
             now_us = time.time_ns() // 1000 - workload.start_ms * 1000
             behind = False
             for number, one in enumerate(streams):
                 producer, repeated = producers[one.address], values[number]
                 first = sent[number]
-                last = (
-                    first + BATCH if workload.count is None else min(first + BATCH, workload.count)
-                )
-                for sequence in range(first, last):
+                for sequence in range(first, min(first + BATCH, count)):
                     due_us = int(sequence * float(SECOND_US) / one.rate)
                     if due_us > now_us:
                         break

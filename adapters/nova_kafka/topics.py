@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
@@ -35,6 +35,23 @@ def kafka() -> Any:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     return kafka
+
+
+@contextmanager
+def errors_named(servers: str, what: str) -> Iterator[None]:
+    """Turn errors of Kafka's client into a `NovaError` that names the broker and the request."""
+    try:
+        yield
+    except kafka().errors.KafkaError as error:
+        raise NovaError(f"Kafka at {servers}: {what}: {error}") from error
+
+
+@contextmanager
+def consumer(servers: str, what: str) -> Iterator[Any]:
+    """A consumer that commits nothing; errors as of `errors_named`."""
+    options = {"bootstrap_servers": servers, "enable_auto_commit": False}
+    with errors_named(servers, what), closing(kafka().KafkaConsumer(**options)) as client:
+        yield client
 
 
 def topics_of(sources: Sequence[SourceStream]) -> dict[str, int]:
@@ -86,23 +103,18 @@ def create(servers: str, topics: Mapping[str, int]) -> None:
     Raises:
         NovaError: when the broker refuses, e.g. because a topic exists.
     """
-    module = kafka()
-    from kafka.admin import NewTopic
+    what = f"topics {', '.join(topics)}"
+    with errors_named(servers, what), closing(_admin(kafka(), servers)) as admin:
+        from kafka.admin import NewTopic
 
-    try:
-        with closing(_admin(module, servers)) as admin:
-            admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
-        with closing(
-            module.KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
-        ) as consumer:
-            until = time.monotonic() + CREATE_S
-            for name, count in topics.items():
-                while len(consumer.partitions_for_topic(name) or ()) < count:
-                    if time.monotonic() > until:
-                        raise NovaError(f"Kafka: topic {name}: not there after {CREATE_S:g} s")
-                    time.sleep(RETRY_S)
-    except module.errors.KafkaError as error:
-        raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
+        admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
+    with consumer(servers, what) as client:
+        until = time.monotonic() + CREATE_S
+        for name, count in topics.items():
+            while len(client.partitions_for_topic(name) or ()) < count:
+                if time.monotonic() > until:
+                    raise NovaError(f"Kafka: topic {name}: not there after {CREATE_S:g} s")
+                time.sleep(RETRY_S)
 
 
 def delete(servers: str, topics: Sequence[str]) -> None:
@@ -111,12 +123,9 @@ def delete(servers: str, topics: Sequence[str]) -> None:
     Raises:
         NovaError: when the broker refuses.
     """
-    module = kafka()
-    try:
-        with closing(_admin(module, servers)) as admin:
-            admin.delete_topics(list(topics))
-    except module.errors.KafkaError as error:
-        raise NovaError(f"Kafka at {servers}: topics {', '.join(topics)}: {error}") from error
+    what = f"topics {', '.join(topics)}"
+    with errors_named(servers, what), closing(_admin(kafka(), servers)) as admin:
+        admin.delete_topics(list(topics))
 
 
 def _admin(module: Any, servers: str) -> Any:

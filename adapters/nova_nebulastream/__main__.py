@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.errors import NovaError
+from nova_engines.documents import read
 
 
 @click.command()
@@ -22,11 +22,7 @@ def main(deployment: Path, rest: str | None, timeout: float, as_json: bool) -> N
     from nova_nebulastream.client import Coordinator, deploy
     from nova_nebulastream.legacy import Deployment
 
-    try:
-        plain = json.loads(deployment.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise NovaError(f"{deployment}: cannot be read as JSON: {error}") from error
-    requested = Deployment.from_plain(plain, str(deployment))
+    requested = read(deployment, Deployment)
     placed = deploy(Coordinator(rest or requested.rest), requested, timeout, console.say)
     ok = all(one.ok for one in placed)
     if as_json:

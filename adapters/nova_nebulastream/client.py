@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nova_core.errors import NovaError
+from nova_engines.json_interface import JsonInterface
 from nova_nebulastream.legacy import PREFIX, Deployment, Link, Query, changes
 
-TIMEOUT_S = 20.0
 POLL_S = 0.1
 STARTED = ("RUNNING", "FINISHED", "STOPPED", "COMPLETED")
 FAILED = ("FAILED", "MARKED_FOR_FAILURE")
@@ -73,28 +70,32 @@ class Placed:
         return {"query": self.query, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
 
-class Coordinator:
-    """A running coordinator.
-
-    Args:
-        url: of its REST interface, e.g. ``http://10.0.0.1:8081``.
-        timeout_s: for one request.
+class Coordinator(JsonInterface):
+    """A running coordinator, by the URL of its REST interface.
 
     Raises:
         NebulaStreamError: for a URL without host and port.
     """
 
-    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+    engine = "NebulaStream"
+    server = "NebulaStream's coordinator"
+    failure = NebulaStreamError
+
+    def __init__(self, url: str) -> None:
         if not URL.fullmatch(url):
             raise NebulaStreamError(f"coordinator {url!r}: expected http://HOST:PORT")
-        self.url = url.rstrip("/")
-        self.timeout_s = timeout_s
-        # Hosts of a deployment are near and reached without a proxy.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        super().__init__(url)
+
+    def reason(self, text: str) -> str:
+        """The coordinator's error message."""
+        try:
+            return str(json.loads(text)["message"]).strip()
+        except (ValueError, KeyError, TypeError):
+            return text
 
     def topology(self) -> tuple[dict[int, str], set[Link]]:
         """All workers with their addresses, and parent and child of each link."""
-        answer = self._request("GET", "/topology")
+        answer = self.request("GET", f"{PREFIX}/topology")
         with _read(f"{self.url}{PREFIX}/topology"):
             nodes = {int(one["id"]): str(one.get("ip_address", "")) for one in answer["nodes"]}
             # Data flows from a link's source, the child, to its target.
@@ -104,35 +105,35 @@ class Coordinator:
     def add_link(self, parent: int, child: int, latency_ms: int = 0) -> None:
         """Make a worker the parent of another one."""
         body = {"parentId": parent, "childId": child, "latency": latency_ms}
-        self._request("POST", "/topology/addAsChild", body)
+        self.request("POST", f"{PREFIX}/topology/addAsChild", body)
 
     def remove_link(self, parent: int, child: int) -> None:
         """Undo `add_link`, or what the coordinator linked when a worker joined."""
         body = {"parentId": parent, "childId": child}
-        self._request("DELETE", "/topology/removeAsChild", body)
+        self.request("DELETE", f"{PREFIX}/topology/removeAsChild", body)
 
     def execute(self, query: Query) -> int:
         """Submit a query; its number."""
-        answer = self._request("POST", "/query/execute-query", query.body)
+        answer = self.request("POST", f"{PREFIX}/query/execute-query", query.body)
         with _read(f"{self.url}{PREFIX}/query/execute-query"):
             return int(answer["queryId"])
 
     def status(self, query: int) -> str:
         """Of a query, as the coordinator calls it."""
-        answer = self._request("GET", f"/query/query-status?queryId={query}")
+        answer = self.request("GET", f"{PREFIX}/query/query-status?queryId={query}")
         with _read(f"{self.url}{PREFIX}/query/query-status"):
             return str(answer["status"])
 
     def stop(self, query: int) -> None:
         """Stop a query."""
-        self._request("DELETE", f"/query/stop-query?queryId={query}")
+        self.request("DELETE", f"{PREFIX}/query/stop-query?queryId={query}")
 
     def execution_plan(self, query: int) -> dict[int, list[str]]:
         """Operators of a query on each worker, as printed lines.
 
         Both layouts are read: ``executionNodes`` of 0.2 to 0.5, ``ExecutionNodes`` of 0.6.
         """
-        answer = self._request("GET", f"/query/execution-plan?queryId={query}")
+        answer = self.request("GET", f"{PREFIX}/query/execution-plan?queryId={query}")
         with _read(f"{self.url}{PREFIX}/query/execution-plan"):
             # Of a query without operators, null.
             return _operators(answer or {})
@@ -152,29 +153,6 @@ class Coordinator:
                     f"{self.url}: query {query} is {status} after {timeout_s:g} s; it was to run"
                 )
             time.sleep(POLL_S)
-
-    def _request(self, method: str, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(
-            f"{self.url}{PREFIX}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with self._opener.open(request, timeout=self.timeout_s) as answer:
-                text = answer.read()
-            return json.loads(text) if text else {}
-        except urllib.error.HTTPError as error:
-            raise NebulaStreamError(f"{request.full_url}: {_reason(error)}") from error
-        except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            raise NebulaStreamError(
-                f"{self.url}: no answer from NebulaStream's coordinator ({why}); is it up?"
-            ) from error
-        except ValueError as error:
-            raise NebulaStreamError(
-                f"{request.full_url}: not NebulaStream's REST interface: {error}"
-            ) from error
 
 
 def deploy(
@@ -271,16 +249,6 @@ def _stop_quietly(coordinator: Coordinator, number: int) -> None:
     except NebulaStreamError:
         # The error that led here is more informative.
         return
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """The coordinator's error message."""
-    text = error.read().decode(errors="replace").strip()
-    try:
-        message = str(json.loads(text)["message"]).strip()
-    except (ValueError, KeyError, TypeError):
-        message = text or str(error.reason)
-    return f"{error.code}: {message}"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ every sink. Changed links affect later queries only, not running ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
@@ -73,51 +73,8 @@ class Deployment:
     """
 
     rest: str
-    workers: Mapping[str, int] = field(default_factory=dict)
-    queries: tuple[Query, ...] = ()
-
-    def to_plain(self) -> dict[str, Any]:
-        """As a JSON document."""
-        queries = [
-            {
-                "instance": one.instance,
-                "userQuery": one.text,
-                "links": [list(link) for link in one.links],
-                "join": one.join,
-                "left": one.left,
-                "right": one.right,
-                "filters": list(one.filters),
-            }
-            for one in self.queries
-        ]
-        return {"rest": self.rest, "workers": dict(self.workers), "queries": queries}
-
-    @classmethod
-    def from_plain(cls, plain: Any, where: str) -> Deployment:
-        """From a JSON document.
-
-        Raises:
-            NovaError: for anything `to_plain` does not write.
-        """
-        try:
-            queries = tuple(
-                Query(
-                    str(one["instance"]),
-                    str(one["userQuery"]),
-                    tuple((int(p), int(c), int(ms)) for p, c, ms in one["links"]),
-                    int(one["join"]),
-                    int(one["left"]),
-                    int(one["right"]),
-                    tuple(int(worker) for worker in one["filters"]),
-                )
-                for one in plain["queries"]
-            )
-            workers = {str(node): int(number) for node, number in plain["workers"].items()}
-            return cls(str(plain["rest"]), workers, queries)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NovaError(
-                f"{where}: not a deployment as `nova translate` writes it ({error!r})"
-            ) from error
+    workers: dict[str, int]
+    queries: tuple[Query, ...]
 
 
 def check(views: Sequence[View]) -> str:

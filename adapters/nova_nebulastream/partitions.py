@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from nova_core.model.partitioner import reached
 from nova_core.model.problem import Floats
 
 STEP = 0x9E3779B97F4A7C15
@@ -55,9 +56,9 @@ def share(rates: Floats, begin: int, end: int) -> Share:
         begin: first partition.
         end: one past the last.
     """
-    reached: list[float] = (rates / rates.sum()).cumsum().tolist()
+    ends: list[float] = reached(rates).tolist()
 
     def bound(partitions: int) -> int:
-        return min(END, math.ceil(reached[partitions - 1] * 2**53) << 11)
+        return min(END, math.ceil(ends[partitions - 1] * 2**53) << 11)
 
-    return Share(bound(begin) if begin else 0, bound(end) if end < len(reached) else END)
+    return Share(bound(begin) if begin else 0, bound(end) if end < len(ends) else END)

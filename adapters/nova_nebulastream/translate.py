@@ -17,10 +17,11 @@ from nova_engines.bundle import (
     assignment,
     comment,
     read_options,
+    script,
     words,
     write_bundle,
-    write_texts,
 )
+from nova_engines.documents import to_json
 from nova_nebulastream import current, legacy
 from nova_nebulastream.views import View, addresses, identifier, views
 
@@ -59,18 +60,8 @@ class Options:
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan for one of NebulaStream's generations.
 
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong value, a directory that holds
-            something, a plan of another problem, or one that NebulaStream cannot follow.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`.
     """
     chosen = _options(options)
     plan_views = views(plan, problem)
@@ -82,7 +73,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     else:
         files = _legacy(plan_views, problem, hosts, chosen)
     files["README.md"] = _readme(plan_views, plan, problem, chosen)
-    return write_bundle(directory, lambda target: write_texts(target, files))
+    return write_bundle(directory, files)
 
 
 def _options(raw_options: dict[str, Any]) -> Options:
@@ -182,7 +173,7 @@ def _legacy(
     deployment = legacy.deployment(plan_views, problem, hosts, options.window_ms, options.results)
     top = legacy.coordinator(plan_views, hosts, root, options.file)
     files = {
-        "deployment.json": json.dumps(deployment.to_plain(), indent=1) + "\n",
+        "deployment.json": to_json(deployment),
         "coordinator.yaml": yaml.safe_dump(top, sort_keys=False),
         "calls.sh": _calls(deployment),
         "submit.sh": _script(
@@ -236,8 +227,8 @@ def _calls(deployment: legacy.Deployment) -> str:
     return _script(*lines)
 
 
-def _script(*lines: str) -> str:
-    return "\n".join(["#!/bin/sh", lines[0], "set -eu", *lines[1:]]) + "\n"
+def _script(about: str, *lines: str) -> str:
+    return script(about, "set -eu", *lines)
 
 
 def _readme(plan_views: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:

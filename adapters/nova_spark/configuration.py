@@ -5,16 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from nova_engines.nodes import (
-    COORDINATOR,
-    MB,
-    ConfigurationError,
-    Node,
-    coordinator_of,
-    write_files,
-)
+from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node, coordinator_of
 
 # MiB; Spark refuses executors below 450, and those of 450 crash when they start.
 EXECUTOR_HEAP = 512
@@ -82,6 +75,11 @@ class ClusterConfiguration:
             raise ConfigurationError(f"slots: {self.slots}: expected 1 or more")
         for node in self.nodes:
             heap(node)
+            if ":" in node.address:
+                raise ConfigurationError(
+                    f"host {node.name}: address {node.address!r}: on Spark, expected a name or an "
+                    "IPv4 address"
+                )
         for what, path in (
             ("spark_home", self.spark_home),
             ("work_directory", self.work_directory),
@@ -117,10 +115,6 @@ class ClusterConfiguration:
     def files(self, node: Node) -> dict[str, str]:
         """A host's files: path relative to the work directory, text."""
         return {"conf/log4j2.properties": LOGGING}
-
-    def write(self, node: Node, directory: Path) -> None:
-        """Write a host's files into a directory."""
-        write_files(self.files(node), directory)
 
     def master_command(self, node: Node) -> str:
         """The shell command that starts the Master.

@@ -11,15 +11,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
+from nova_engines.documents import write_json
 from nova_engines.workload import Workload
-from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors
+from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors
 from nova_spark.session import session
 from nova_spark.verification import Step
 
@@ -52,20 +52,7 @@ class State:
     steps: tuple[Step, ...] = ()
     url: str = ""
     application: str = ""
-    read: Mapping[str, int] = field(default_factory=dict)
-
-    def write(self, path: Path) -> None:
-        """Write it, complete or not at all."""
-        unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps(asdict(self)), "utf-8")
-        unfinished.replace(path)
-
-    @classmethod
-    def from_json(cls, text: str) -> State:
-        """Read what `write` has written."""
-        plain = json.loads(text)
-        steps = tuple(Step(**{**one, "stages": tuple(one["stages"])}) for one in plain["steps"])
-        return cls(**{**plain, "steps": steps})
+    read: dict[str, int] = field(default_factory=dict)
 
 
 def serve(directory: Path, spark: SparkSession, addresses: dict[str, str]) -> None:
@@ -82,7 +69,7 @@ def serve(directory: Path, spark: SparkSession, addresses: dict[str, str]) -> No
         except Exception as error:
             # Whatever failed, the next order may succeed.
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            State(FAILED, lines[0]).write(state)
+            write_json(state, State(FAILED, lines[0]))
         number += 1
 
 
@@ -101,7 +88,7 @@ def _run(
         join.begin(start)
 
         def tell(state: str) -> None:
-            State(state, start_ms=start, steps=join.steps, read=join.read).write(file)
+            write_json(file, State(state, start_ms=start, steps=join.steps, read=join.read))
 
         def look() -> bool:
             nonlocal due
@@ -128,13 +115,13 @@ def main() -> int:
     try:
         with session(arguments.master, json.loads(arguments.settings)) as spark:
             addresses = json.loads(arguments.addresses)
-            await_executors(spark, addresses, READY_S)
+            await_executors(spark, addresses)
             context = spark.sparkContext
             url, application = str(context.uiWebUrl), str(context.applicationId)
-            State(READY, url=url, application=application).write(ready)
+            write_json(ready, State(READY, url=url, application=application))
             serve(arguments.directory, spark, addresses)
     except (NovaError, OSError) as error:
-        State(FAILED, str(error)).write(ready)
+        write_json(ready, State(FAILED, str(error)))
         return 2
     except KeyboardInterrupt:
         return 130

@@ -27,8 +27,8 @@ def spark_home() -> Path | None:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def check() -> None:
-    """Check that Spark can start here.
+def check() -> Path:
+    """Check that Spark can start here; its directory.
 
     Raises:
         NovaError: saying what is missing.
@@ -40,6 +40,7 @@ def check() -> None:
         raise NovaError(f"SPARK_HOME {home}: holds no bin/spark-class")
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise NovaError("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
+    return home
 
 
 class Spark:

@@ -8,20 +8,16 @@ preferred hosts for a stage.
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import tempfile
 from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from nova_core.errors import NovaError
-from nova_engines.compiling import CompileError, pack, stamp_of
+from nova_engines.compiling import pack, run_compiler, stamp_of
 from nova_engines.installing import engines_directory, java, locked
-from nova_spark.engine import check, spark_home
+from nova_spark.engine import check
 
 EXTENSIONS = "org.apache.spark.sql.nova.Extensions"
-TIMEOUT_S = 300
-QUOTED = 5
 
 
 def build(
@@ -39,10 +35,7 @@ def build(
     Raises:
         NovaError: without Spark or Java, or when the compiler refuses the sources.
     """
-    check()
-    home = spark_home()
-    if home is None:
-        raise NovaError("Spark needs PySpark: pip install 'nova-placement[spark]'")
+    home = check()
     clients = [] if kafka is None else [kafka]
     jars = [*sorted((home / "jars").glob("*.jar")), *clients]
     name = "nova-spark.jar" if kafka is None else "nova-spark-kafka.jar"
@@ -83,9 +76,4 @@ def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:
         *("-cp", path, "scala.tools.nsc.Main", "-cp", path, "-nowarn", "-d", str(classes)),
         *map(str, sources),
     ]
-    completed = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    if completed.returncode != 0:
-        wrong = "; ".join((completed.stdout or completed.stderr).strip().splitlines()[:QUOTED])
-        raise CompileError(f"scalac ended with code {completed.returncode}: {wrong}")
+    run_compiler("scalac", command)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow
+from nova_engines.documents import write_json
 from nova_engines.workload import Workload
-from nova_spark.realtime import LEAD_S, READY_S, RealTimeJoin, await_executors, settings
+from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors, settings
 from nova_spark.session import session
 from nova_spark.verification import Record
 
@@ -48,13 +49,14 @@ def run(
     """
     with session(master, chosen) as spark:
         begin = time.monotonic()
-        await_executors(spark, {node: addresses[node] for node in dataflow.nodes}, READY_S)
+        await_executors(spark, {node: addresses[node] for node in dataflow.nodes})
         _say(f"executors: {time.monotonic() - begin:.1f} s")
         context = spark.sparkContext
         join = RealTimeJoin(spark, addresses, dataflow, workload, results, checkpoints)
 
         def look() -> bool:
-            Record(str(context.uiWebUrl), str(context.applicationId), join.steps).write(record)
+            state = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)
+            write_json(record, state)
             if ended is not None and time.time() > ended:
                 raise NovaError("Spark: cannot keep up; its tuples are long due")
             return True

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from nova_core.errors import NovaError
 from nova_engines.local_processes import LocalProcesses, free_ports, loopback
-from nova_engines.nodes import COORDINATOR, Node
+from nova_engines.nodes import COORDINATOR, Node, write_files
 from nova_spark.configuration import SLOTS, ClusterConfiguration
-from nova_spark.engine import check, spark_home
+from nova_spark.engine import check
 from nova_spark.rest import registered
 
 START_S = 90.0
@@ -43,7 +43,7 @@ class LocalCluster(LocalProcesses):
         slots: int = SLOTS,
         start_timeout_s: float = START_S,
     ) -> None:
-        check()
+        home = check()
         self.directory = directory.absolute()
         self.start_timeout_s = start_timeout_s
         super().__init__()
@@ -54,7 +54,7 @@ class LocalCluster(LocalProcesses):
         ]
         self.configuration = ClusterConfiguration(
             nodes,
-            str(spark_home()),
+            str(home),
             python,
             str(self._work(0)),
             master_port=port,
@@ -88,7 +88,7 @@ class LocalCluster(LocalProcesses):
     def _launch(self, name: str, node: Node) -> None:
         work = self._work(list(self.configuration.nodes).index(node))
         configuration = replace(self.configuration, work_directory=str(work))
-        configuration.write(node, work)
+        write_files(configuration.files(node), work)
         if name == "master":
             self.run(name, configuration.master_command(node), work / "master.out")
         else:

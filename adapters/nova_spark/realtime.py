@@ -13,7 +13,6 @@ Tasks prefer hosts, for which Spark is configured to wait: `SETTINGS`, one execu
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +89,6 @@ class RealTimeJoin:
             of the dataflow (`nova_spark.results`).
         checkpoints: directory for offsets and state, on the driver and on every node; must be new.
             State is read and written where its join runs, and nowhere else.
-        batch_s: length of a batch.
 
     Raises:
         NovaError: for sources of sockets, and nodes without address.
@@ -104,12 +102,10 @@ class RealTimeJoin:
         workload: Workload,
         results: str,
         checkpoints: str,
-        *,
-        batch_s: float = BATCH_S,
     ) -> None:
         self.spark, self.addresses = spark, addresses
         self.dataflow, self.workload = dataflow, workload
-        self.results, self.checkpoints, self.batch_s = results, checkpoints, batch_s
+        self.results, self.checkpoints = results, checkpoints
         context: Any = spark.sparkContext
         self._scala = context._jvm.org.apache.spark.sql.nova
         self._jobs = [job_of(dataflow, one, workload, addresses) for one in dataflow.sinks]
@@ -117,11 +113,11 @@ class RealTimeJoin:
         self._seen: list[Any] = []
         self._queries: list[Any] = []
 
-    def prepare(self, timeout_s: float = PREPARE_S) -> None:
+    def prepare(self) -> None:
         """Start all queries, and have each run a batch without tuples.
 
         Raises:
-            NovaError: when a query fails, or after so many seconds.
+            NovaError: when a query fails, or after `PREPARE_S`.
         """
         session: Any = self.spark
         for number, (one, job) in enumerate(zip(self._ids, self._jobs, strict=True)):
@@ -133,26 +129,25 @@ class RealTimeJoin:
                     json.dumps({"id": one, **job.document}),
                     f"{self.results}/{number}",
                     f"{self.checkpoints}/{number}",
-                    f"{math.ceil(self.batch_s * 1000)} milliseconds",
+                    f"{BATCH_S * 1000} milliseconds",
                     seen,
                 )
             )
-        begun, until = self._scala.Progress.positions, time.monotonic() + timeout_s
+        begun, until = self._scala.Progress.positions, time.monotonic() + PREPARE_S
         while not all(map(begun, self._ids)):
             self.check()
             if time.monotonic() > until:
-                raise NovaError(f"Spark: no batch has ended after {timeout_s:g} s")
+                raise NovaError(f"Spark: no batch has ended after {PREPARE_S:g} s")
             time.sleep(POLL_S)
 
-    def begin(self, start_ms: int | None = None) -> None:
+    def begin(self, start_ms: int) -> None:
         """Have tuples flow: from the first batch that begins from now on.
 
         Args:
-            start_ms: when the first tuple is due; the workload's, if not given.
+            start_ms: when the first tuple is due.
         """
-        start = self.workload.start_ms if start_ms is None else start_ms
         for one in self._ids:
-            self._scala.Progress.begin(one, start)
+            self._scala.Progress.begin(one, start_ms)
 
     def follow(self, look: Callable[[], bool], every_s: float = POLL_S) -> bool:
         """Wait until all tuples of a finite workload are processed.
@@ -229,7 +224,7 @@ class RealTimeJoin:
 
         An operator whose results go to several sinks occurs once for each.
         """
-        nodes = {one.name: one.node for one in self.dataflow.operators}
+        nodes = self.dataflow.placement
         steps = []
         for job, seen in zip(self._jobs, self._seen, strict=False):
             stages: dict[str, set[int]] = {}
@@ -242,7 +237,7 @@ class RealTimeJoin:
         return tuple(steps)
 
 
-def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s: float) -> None:
+def await_executors(spark: SparkSession, addresses: Mapping[str, str]) -> None:
     """Wait until every node has its executor.
 
     Raises:
@@ -250,7 +245,7 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s
     """
     context = spark.sparkContext
     rest = Rest(str(context.uiWebUrl), str(context.applicationId))
-    until = time.monotonic() + timeout_s
+    until = time.monotonic() + READY_S
     while True:
         present = {
             str(one["hostPort"]).rpartition(":")[0]
@@ -261,7 +256,7 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str], timeout_s
         if not lacking:
             return
         if time.monotonic() > until:
-            raise NovaError(f"Spark: no executor on {', '.join(lacking)} after {timeout_s:g} s")
+            raise NovaError(f"Spark: no executor on {', '.join(lacking)} after {READY_S:g} s")
         time.sleep(POLL_S)
 
 
@@ -396,6 +391,8 @@ class _Builder:
         if name not in self.sources:
             if stream.kind == "socket":
                 raise NovaError(f"source {name!r}: kind 'socket': Spark replays, or reads Kafka")
+            if stream.surges:
+                raise NovaError(f"source {name!r}: surges: Spark replays at one rate")
             topic = None
             if stream.kind == "kafka":
                 if stream.begin != EARLIEST or stream.group:

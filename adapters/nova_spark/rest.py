@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from http.client import HTTPException
 from typing import Any
 
 from nova_core.errors import NovaError
+from nova_engines.json_interface import JsonInterface
 
-TIMEOUT_S = 20.0
 TASKS = 10_000
 
 
@@ -18,63 +14,41 @@ class SparkError(NovaError):
     """Spark does not answer, or refuses."""
 
 
-class Rest:
+class Pages(JsonInterface):
+    """Pages of a Master, a driver or a history server, by their URL."""
+
+    engine = "Spark"
+    server = "Spark"
+    failure = SparkError
+
+
+class Rest(Pages):
     """An application, running or (on a history server) ended.
 
     Args:
         url: of the pages, e.g. ``http://10.0.0.1:4040``.
-        application: its id; may be left out if there is only one.
+        application: its id.
     """
 
-    def __init__(self, url: str, application: str | None = None) -> None:
-        self.url = url.rstrip("/")
-        # Hosts of a cluster are near and reached without a proxy.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        if application is None:
-            applications = [one["id"] for one in self._get("")]
-            if len(applications) != 1:
-                raise SparkError(
-                    f"{self.url}: {len(applications)} applications "
-                    f"({', '.join(applications[:5])}); say which"
-                )
-            application = str(applications[0])
+    def __init__(self, url: str, application: str) -> None:
+        super().__init__(url)
         self.application = application
 
-    def get(self, path: str) -> Any:
-        """The JSON document at a path below the application.
-
-        Raises:
-            SparkError: when nothing answers in time, or with an error.
-        """
-        return self._get(f"/{self.application}{path}")
-
-    def _get(self, path: str) -> Any:
-        url = f"{self.url}/api/v1/applications{path}"
-        try:
-            with self._opener.open(url, timeout=TIMEOUT_S) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            reason = error.read().decode(errors="replace").strip().partition("\n")[0]
-            raise SparkError(f"{url}: {error.code} {reason[:200]}") from error
-        except (OSError, HTTPException) as error:
-            raise SparkError(f"no answer from Spark at {self.url}: {error}") from error
-        except ValueError as error:
-            raise SparkError(f"{url}: no JSON; is this an application's page?") from error
+    def _rows(self, path: str) -> list[dict[str, Any]]:
+        return list(self.get(f"/api/v1/applications/{self.application}{path}"))
 
     def executors(self) -> list[dict[str, Any]]:
         """All executors, present and past."""
-        executors: list[dict[str, Any]] = self.get("/allexecutors")
-        return executors
+        return self._rows("/allexecutors")
 
     def stages(self) -> list[dict[str, Any]]:
         """All attempts at stages that ran tasks and are still known."""
-        stages: list[dict[str, Any]] = self.get("/stages")
+        stages = self._rows("/stages")
         return [one for one in stages if one["status"] not in ("SKIPPED", "PENDING")]
 
     def tasks(self, stage: int, attempt: int) -> list[dict[str, Any]]:
         """Tasks of an attempt at a stage."""
-        tasks: list[dict[str, Any]] = self.get(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
-        return tasks
+        return self._rows(f"/stages/{stage}/{attempt}/taskList?length={TASKS}")
 
 
 def registered(master: str) -> list[str]:
@@ -83,10 +57,8 @@ def registered(master: str) -> list[str]:
     Args:
         master: URL of its pages.
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{master}/json/", timeout=TIMEOUT_S) as answer:
-            document: dict[str, Any] = json.load(answer)
-    except (OSError, ValueError):
+        workers = Pages(master).get("/json/")["workers"]
+    except SparkError:
         return []
-    return [str(one["host"]) for one in document["workers"] if one["state"] == "ALIVE"]
+    return [str(one["host"]) for one in workers if one["state"] == "ALIVE"]

@@ -7,7 +7,6 @@ aggregate to the nodes of its instances: Spark divides by its own hash, not by t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,12 +32,8 @@ of tables, topics and directories: change `reads` where yours are called otherwi
 RULE = "  - {{reads: {reads}, kind: {kind}, hosts: [{hosts}]}}"
 
 
-def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
-    """Write the rules of a plan into an existing directory.
-
-    Returns:
-        Names of the files.
-    """
+def files(plan: Plan, problem: Problem) -> dict[str, str]:
+    """A bundle with the rules of a plan."""
     nodes, sources = problem.nodes, problem.sources
     hosts = nodes.ids if nodes.host is None else np.where(nodes.host == "", nodes.ids, nodes.host)
     at: dict[tuple[str, tuple[str, ...]], list[int]] = {}
@@ -56,11 +51,11 @@ def write(plan: Plan, problem: Problem, directory: Path) -> list[str]:
     ]
     sinks = np.unique(problem.sinks).tolist()
     last = f'  - {{reads: "*", hosts: [{", ".join(_quoted(str(hosts[node])) for node in sinks)}]}}'
-    text = "\n".join(["stages:", *lines, last, ""])
-    (directory / "stages.yaml").write_text(text, "utf-8")
     streams = ", ".join(dict.fromkeys(sources.stream.tolist()))
-    (directory / "README.md").write_text(README.format(streams=streams), "utf-8")
-    return ["stages.yaml", "README.md"]
+    return {
+        "stages.yaml": "\n".join(["stages:", *lines, last, ""]),
+        "README.md": README.format(streams=streams),
+    }
 
 
 def _quoted(word: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -34,8 +33,8 @@ MODULES = {
         "verification",
     ),
     "nova_engines": (
-        *("__init__", "compiling", "dataflow", "documents", "installing", "verification"),
-        "workload",
+        *("__init__", "compiling", "dataflow", "documents", "installing", "json_interface"),
+        *("verification", "workload"),
     ),
     "nova_core": ("__init__", "errors", "programs"),
 }
@@ -65,24 +64,13 @@ class Options(BrokerOptions):
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan as configuration of hosts, start and stop scripts and a job.
 
-    Nodes are reached at the addresses the problem gives them (``host``), or at their names.
-
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong type, a directory that holds
-            something, a plan of another problem, or what Spark cannot run.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`. Nodes are reached at the addresses the problem gives them (``host``), or at their
+    names.
     """
     chosen = bundle.read_options(Options, options, "Spark")
     if chosen.form == "stages":
-        return bundle.write_bundle(directory, lambda target: stages.write(plan, problem, target))
+        return bundle.write_bundle(directory, stages.files(plan, problem))
     if chosen.form != "bundle":
         raise NovaError(f"option form: {chosen.form!r}: expected bundle or stages")
     workload = bundle.workload_of(chosen, problem)
@@ -103,46 +91,29 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
 
-    def write(target: Path) -> None:
-        for node in configuration.nodes:
-            work = chosen.work.replace(NODE, sanitised(node.name))
-            own = replace(configuration, work_directory=work)
-            processes = {"worker": own.worker_command(node)}
-            if node.role == COORDINATOR:
-                processes = {"master": own.master_command(node), **processes}
-            bundle.write_node(target, "Spark", node, own.files(node), work, processes)
-        _write_job(target / "job", dataflow, workload, configuration, results)
-        text = _readme(dataflow, workload, configuration, results)
-        (target / "README.md").write_text(text, "utf-8")
-
-    return bundle.write_bundle(directory, write)
-
-
-def _write_job(
-    directory: Path,
-    dataflow: Dataflow,
-    workload: Workload,
-    configuration: ClusterConfiguration,
-    results: str,
-) -> None:
-    bundle.copy_modules(directory / "modules", MODULES)
-    # Scala is compiled where the job runs, for the Spark there.
-    with as_file(files("nova_spark") / "scala") as scala:
-        shutil.copytree(scala, directory / "modules" / "nova_spark" / "scala")
-    if any(one.kind == "kafka" for one in workload.sources):
-        shutil.copy(kafka_client(), directory)
-    c = configuration
-    documents = {
-        "dataflow.json": dataflow.to_json(),
-        "workload.json": workload.to_json(),
-        "addresses.json": json.dumps(c.addresses) + "\n",
+    written: dict[str, str | bytes] = {
+        "README.md": _readme(dataflow, workload, configuration, results)
     }
-    bundle.write_texts(directory, documents)
+    for node in configuration.nodes:
+        work = chosen.work.replace(NODE, sanitised(node.name))
+        own = replace(configuration, work_directory=work)
+        processes = {"worker": own.worker_command(node)}
+        if node.role == COORDINATOR:
+            processes = {"master": own.master_command(node), **processes}
+        written |= bundle.node_files("Spark", node, own.files(node), work, processes)
+    written |= bundle.below("job", _job_files(dataflow, workload, configuration, results))
+    return bundle.write_bundle(directory, written)
+
+
+def _job_files(
+    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
+) -> dict[str, str | bytes]:
+    c = configuration
     arguments = words(
         *("--master", c.master_url, "--results", results, "--heap", min(c.heaps.values())),
         *("--checkpoints", f"{c.work_directory.replace(NODE, 'job')}/checkpoints"),
     )
-    run = [
+    run = bundle.script(
         bundle.comment("Runs the job until its tuples end, or Ctrl-C. Options: run.sh --help."),
         "set -eu",
         bundle.HERE,
@@ -151,8 +122,22 @@ def _write_job(
         f"export {bundle.assignment('PYSPARK_PYTHON', c.python)}",
         f'exec {words(c.python)} -m nova_spark.job --directory "$here" \\',
         f'  {arguments} "$@"',
-    ]
-    bundle.write_script(directory / "run.sh", run)
+    )
+    job: dict[str, str | bytes] = {
+        **bundle.modules(MODULES),
+        "dataflow.json": dataflow.to_json(),
+        "workload.json": workload.to_json(),
+        "addresses.json": json.dumps(c.addresses) + "\n",
+        "run.sh": run,
+    }
+    # Scala is compiled where the job runs, for the Spark there.
+    with as_file(files("nova_spark") / "scala") as scala:
+        for path in scala.rglob("*.scala"):
+            job[f"modules/nova_spark/scala/{path.relative_to(scala)}"] = path.read_bytes()
+    if any(one.kind == "kafka" for one in workload.sources):
+        client = kafka_client()
+        job[client.name] = client.read_bytes()
+    return job
 
 
 def _readme(

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from nova_core.errors import NovaError
-from nova_engines.documents import from_json, to_json
 from nova_engines.verification import Row, Verification
 from nova_spark.rest import Rest, SparkError
 
@@ -52,28 +49,6 @@ class Record:
     url: str
     application: str
     steps: tuple[Step, ...]
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        return to_json(self)
-
-    def write(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        unfinished = path.with_name(f"{path.name}.part")
-        unfinished.write_text(self.to_json(), "utf-8")
-        unfinished.replace(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Record:
-        """From a file of JSON.
-
-        Raises:
-            NovaError: where it cannot be read, naming what is wrong.
-        """
-        # Modules imported above are copied to a job's hosts; a job reads no record.
-        from nova_core.model.files import read_bytes
-
-        return from_json(read_bytes(path, NovaError), cls, str(path))
 
 
 def verify(

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-
-if TYPE_CHECKING:
-    from nova_storm.nimbus import Nimbus
-
-PORT = 6627
 
 
 @click.command(short_help="Place a running Storm topology of your own.")
@@ -49,9 +43,10 @@ def place(
     """
     from nova_engines.nodes import addresses
     from nova_storm import own_topologies as own
+    from nova_storm.nimbus import Nimbus
 
     answered = shared.load_problem(problem, None)
-    nimbus = _nimbus(at)
+    nimbus = Nimbus.at(at)
     present = own.components(nimbus.status(), topology)
     ids = answered.nodes.ids
     sources = zip(answered.sources.ids, answered.sources.node, strict=True)
@@ -63,10 +58,7 @@ def place(
     if show:
         console.print_json({"nova.placement": nodes, "topology.workers": len(set(nodes.values()))})
         return
-    own.move(nimbus, topology, nodes)
-    verification = own.await_placed(
-        nimbus, topology, nodes, addresses(answered, set(nodes.values()))
-    )
+    verification = own.move(nimbus, topology, nodes, addresses(answered, set(nodes.values())))
     if as_json:
         console.print_json({"topology": topology, **verification.to_plain()})
     else:
@@ -88,14 +80,3 @@ def _chosen(texts: tuple[str, ...]) -> dict[str, str]:
             raise NovaError(f"--node {text}: {wrong}")
         nodes[component] = node
     return nodes
-
-
-def _nimbus(at: str) -> Nimbus:
-    from nova_engines.installing import java
-    from nova_storm.home import StormHome
-    from nova_storm.nimbus import Nimbus
-
-    host, _, port = at.partition(":")
-    if not host or (port and not port.isdecimal()):
-        raise NovaError(f"--at {at}: expected HOST or HOST:PORT")
-    return Nimbus(StormHome.default(), host, int(port or PORT), java("Storm"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,6 +16,7 @@ NODE = "nova.node"
 PLACEMENT = "nova.placement"
 # As Control.java calls it.
 CONTROL = "nova.control"
+NIMBUS_PORT = 6627
 # Daemons do little but have many threads.
 DAEMON_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
 HEAP_MB = {"zookeeper": 64, "nimbus": 256, "supervisor": 128}
@@ -65,7 +65,7 @@ class ClusterConfiguration:
     coordinator: str
     work: str
     zookeeper_port: int = 2181
-    nimbus_port: int = 6627
+    nimbus_port: int = NIMBUS_PORT
     worker_heap_mb: int = 256
     java: str = "java"
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -124,24 +124,17 @@ class ClusterConfiguration:
         arguments: list[str] = []
         if process == "zookeeper":
             arguments = [self.coordinator, str(self.zookeeper_port), f"{self.work}/zookeeper"]
-        java = self.java_command(process, HEAP_MB[process])
-        return f"exec {shlex.join([*java, MAIN[process], *arguments])}"
-
-    def java_command(self, process: str, heap_mb: int) -> list[str]:
-        """Java with Storm's jars and the process' storm.yaml in its work directory."""
         options = [
             f"-Dstorm.log.dir={self.work}/log",
             f"-Dstorm.conf.file={self.work}/{process}.yaml",
         ]
-        return java_command(self.home, self.java, heap_mb, options)
+        java = java_command(self.home, self.java, HEAP_MB[process], options)
+        return f"exec {shlex.join([*java, MAIN[process], *arguments])}"
 
-    def write(self, process: str, node: Node | None, directory: Path) -> Path:
-        """Write a process' storm.yaml into a directory; its path."""
-        directory.mkdir(parents=True, exist_ok=True)
+    def storm_yaml(self, node: Node | None) -> str:
+        """The text of storm.yaml of a node's supervisor; without node, of nimbus."""
         document = self.nimbus() if node is None else self.supervisor(node)
-        path = directory / f"{process}.yaml"
-        path.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
-        return path
+        return yaml.safe_dump(document, sort_keys=False)
 
 
 def java_command(home: str, java: str, heap_mb: int, options: Sequence[str]) -> list[str]:

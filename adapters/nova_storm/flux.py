@@ -24,7 +24,6 @@ def topology(
     workload: Workload,
     results: str,
     name: str = "nova",
-    configuration: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document.
 
@@ -35,7 +34,6 @@ def topology(
         workload: what its sources emit; with ``start_ms`` 0 the start is given at submission.
         results: file of the first sink, on its node.
         name: of the topology.
-        configuration: of the topology, added or replaced.
 
     Raises:
         NovaError: for sources other than replays, or a name that Storm does not take.
@@ -61,7 +59,7 @@ def topology(
         elif one.kind == SINK:
             bolts.append(component(one.name, "ResultSink", [files[one.name]]))
     control = {CONTROL: workload.control} if workload.control else {}
-    return document(name, dataflow, spouts, bolts, control | (configuration or {}))
+    return document(name, dataflow, spouts, bolts, control)
 
 
 def document(
@@ -86,7 +84,7 @@ def document(
     return {
         "name": name,
         "config": {
-            PLACEMENT: {one.name: one.node for one in flow.operators},
+            PLACEMENT: flow.placement,
             "topology.workers": len(flow.nodes),
             # Nothing is replayed, so tuples need no acknowledgements.
             "topology.acker.executors": 0,

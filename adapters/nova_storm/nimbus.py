@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_storm.configuration import java_command
+from nova_engines.installing import java
+from nova_storm.configuration import NIMBUS_PORT, java_command
 from nova_storm.home import EXTENSION, StormHome
 
 TIMEOUT_S = 60
@@ -37,8 +38,20 @@ class Nimbus:
 
     home: StormHome
     host: str
-    port: int = 6627
-    java: str = "java"
+    port: int
+    java: str
+
+    @classmethod
+    def at(cls, address: str) -> Nimbus:
+        """The one that answers at HOST[:PORT], with this machine's Storm and Java.
+
+        Raises:
+            NovaError: for another form.
+        """
+        host, _, port = address.partition(":")
+        if not host or (port and not port.isdecimal()):
+            raise NovaError(f"address {address!r}: nimbus: expected HOST or HOST:PORT")
+        return cls(StormHome.default(), host, int(port or NIMBUS_PORT), java("Storm"))
 
     @property
     def address(self) -> str:
@@ -126,7 +139,7 @@ class Nimbus:
         return completed.stdout
 
 
-def client_command(home: str, host: str, port: int, java: str = "java") -> list[str]:
+def client_command(home: str, host: str, port: int, java: str) -> list[str]:
     """Words of a command: Java with Storm's client, to be followed by a class and arguments."""
     options = [
         f'-Dstorm.options=nimbus.seeds=["{host}"],nimbus.thrift.port={port}',

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_storm.verification import POLL_S, held_against, of_name
+from nova_engines.documents import read_plain
+from nova_storm.verification import POLL_S, of_name, verify
 
 if TYPE_CHECKING:
     from nova_engines.verification import Verification
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Storm's own components: ackers, event loggers, consumers of metrics.
 SYSTEM = "__"
+MOVE_S = 90.0
 
 
 def placement(
@@ -43,7 +44,8 @@ def placement(
             has an operator that the topology lacks.
     """
     spouts = sources or {}
-    known = _nodes(plan) | {name: {node} for name, node in spouts.items()}
+    document = _document(plan)
+    known = _nodes(document) | {name: {node} for name, node in spouts.items()}
     overrides = dict(chosen or {})
     present = list(components)
     for name in overrides:
@@ -65,7 +67,7 @@ def placement(
                 f"of a topology has one node; --node {name}=NODE chooses it"
             )
         placed[name] = next(iter(nodes))
-    missing = [name for name in _operators(plan) if name not in placed]
+    missing = [name for name in _operators(document) if name not in placed]
     if missing:
         raise NovaError(
             f"{plan}: its operator {missing[0]!r} is not in the topology, which has "
@@ -84,12 +86,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _document(plan: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(plan.read_text("utf-8"))
-    except OSError as error:
-        raise NovaError(f"{plan}: {error.strerror}") from error
-    except ValueError as error:
-        raise NovaError(f"{plan}: not JSON: {error}") from error
+    document = read_plain(plan)
     if not isinstance(document, dict) or "rewriting" not in document or "edges" not in document:
         raise NovaError(
             f"{plan}: not a plan of whole queries with edges; write it with "
@@ -104,13 +101,12 @@ def _called(operator: str) -> str:
     return name.replace("%2F", "/").replace("%2A", "*").replace("%25", "%")
 
 
-def _operators(plan: Path) -> list[str]:
-    return list(dict.fromkeys(_called(str(r["operator"])) for r in _document(plan)["instances"]))
+def _operators(document: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(_called(str(row["operator"])) for row in document["instances"]))
 
 
-def _nodes(plan: Path) -> dict[str, set[str]]:
+def _nodes(document: Mapping[str, Any]) -> dict[str, set[str]]:
     """Nodes of sources, operators and sinks, by name."""
-    document = _document(plan)
     nodes: dict[str, set[str]] = {}
     rows = document["instances"]
     for edge in document["edges"]:
@@ -135,27 +131,28 @@ def components(status: Mapping[str, Any], topology: str) -> list[str]:
     return [str(one) for one in of_name(status, topology)["components"]]
 
 
-def move(nimbus: Nimbus, topology: str, nodes: Mapping[str, str]) -> None:
+def move(
+    nimbus: Nimbus, topology: str, nodes: Mapping[str, str], addresses: Mapping[str, str]
+) -> Verification:
     """Move a running topology by one rebalancing; it continues on its new nodes.
+
+    Args:
+        nimbus: of its cluster.
+        topology: its name.
+        nodes: of every component.
+        addresses: of every node.
+
+    Returns:
+        Where its executors are once all run on their nodes, or after `MOVE_S`.
 
     Raises:
         StormError: when nimbus refuses, or does not answer.
     """
     nimbus.rebalance(topology, nodes, len(set(nodes.values())))
-
-
-def await_placed(
-    nimbus: Nimbus,
-    topology: str,
-    nodes: Mapping[str, str],
-    addresses: Mapping[str, str],
-    timeout_s: float = 90.0,
-) -> Verification:
-    """Wait until all executors of a topology run on their nodes; the last state seen."""
-    until = time.monotonic() + timeout_s
+    until = time.monotonic() + MOVE_S
     while True:
         status = nimbus.status(until - time.monotonic(), running=topology)
-        seen = held_against(status, topology, nodes, addresses)
+        seen = verify(status, topology, nodes, addresses)
         if seen.ok or time.monotonic() > until:
             return seen
         time.sleep(POLL_S)

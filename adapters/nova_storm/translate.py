@@ -61,20 +61,9 @@ class Options(StreamOptions):
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
     """Write a plan as configuration of hosts, start and stop scripts and a topology.
 
-    Nodes are reached at the addresses the problem gives them (``host``), or at their names.
-
-    Args:
-        plan: what runs where.
-        problem: the one it answers.
-        directory: is created; must be absent or empty.
-        options: fields of `Options`; numbers may be text.
-
-    Returns:
-        The files written.
-
-    Raises:
-        NovaError: for an option that is unknown or of the wrong type, a directory that holds
-            something, or a plan of another problem.
+    Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
+    `Options`. Nodes are reached at the addresses the problem gives them (``host``), or at their
+    names.
     """
     chosen = bundle.read_options(Options, options, "Storm")
     for name in ("work", "results"):
@@ -93,68 +82,60 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     )
     results = chosen.results or f"{chosen.work}/results"
 
-    def write(target: Path) -> None:
-        _write_process(target / "coordinator", configuration, ("zookeeper", "nimbus"), None)
-        for node in configuration.nodes:
-            directory = target / "nodes" / sanitised(node.name)
-            _write_process(directory, configuration, ("supervisor",), node)
-        _write_job(target / "job", dataflow, workload, configuration, results, chosen.name)
-        own = [hosts[name] for name in dataflow.nodes]
-        text = bundle.heading("Apache Storm", dataflow, own)
-        text += _readme(dataflow, configuration, coordinator, results, chosen.name)
-        (target / "README.md").write_text(text, "utf-8")
-
-    return bundle.write_bundle(directory, write)
+    own = [hosts[name] for name in dataflow.nodes]
+    heading = bundle.heading("Apache Storm", dataflow, own)
+    text = _readme(dataflow, configuration, coordinator, results, chosen.name)
+    processes = _process_files(configuration, ("zookeeper", "nimbus"), None)
+    files = {"README.md": heading + text, **bundle.below("coordinator", processes)}
+    for node in configuration.nodes:
+        processes = _process_files(configuration, ("supervisor",), node)
+        files |= bundle.below(f"nodes/{sanitised(node.name)}", processes)
+    job = _job_files(dataflow, workload, configuration, results, chosen.name)
+    return bundle.write_bundle(directory, files | bundle.below("job", job))
 
 
-def _write_process(
-    directory: Path,
-    configuration: ClusterConfiguration,
-    processes: tuple[str, ...],
-    node: Node | None,
-) -> None:
-    for name in processes:
-        configuration.write(name, node, directory)
-    bundle.write_processes(
-        directory,
+def _process_files(
+    configuration: ClusterConfiguration, processes: tuple[str, ...], node: Node | None
+) -> dict[str, str]:
+    scripts = bundle.process_scripts(
         f"{' and '.join(processes)}; logs are in {configuration.work}/log",
         configuration.work,
         {name: configuration.command(name) for name in processes},
         ['cp "$here"/*.yaml "$work/"'],
         () if node is None else WORKERS,
     )
+    return {**{f"{name}.yaml": configuration.storm_yaml(node) for name in processes}, **scripts}
 
 
-def _write_job(
-    directory: Path,
+def _job_files(
     dataflow: Dataflow,
     workload: Workload,
     configuration: ClusterConfiguration,
     results: str,
     name: str,
-) -> None:
-    directory.mkdir(parents=True)
+) -> dict[str, str]:
     document = topology(dataflow, workload, results, name)
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    (directory / "topology.yaml").write_text(text, "utf-8")
-    (directory / "dataflow.json").write_text(dataflow.to_json(), "utf-8")
-    (directory / "workload.json").write_text(workload.to_json(), "utf-8")
     client = client_command(
         configuration.home, configuration.coordinator, configuration.nimbus_port, configuration.java
     )
     flux = ["org.apache.storm.flux.Flux", "-e", "-n", "-q"]
-    submit = [
+    submit = bundle.script(
         comment(f"Submits topology {name}. Sources without a start begin {HEAD_START_S} s later."),
         "set -eu",
         HERE,
         f": ${{NOVA_START_MS:=$(( ($(date +%s) + {HEAD_START_S}) * 1000 ))}}",
         "export NOVA_START_MS",
         f'exec {words(*client, *flux)} "$here/topology.yaml"',
-    ]
-    bundle.write_script(directory / "submit.sh", submit)
+    )
     ask = ["nova.storm.Ask", configuration.coordinator, configuration.nimbus_port, "kill", name]
-    lines = [comment(f"Ends topology {name}."), f"exec {words(*client, *ask)}"]
-    bundle.write_script(directory / "kill.sh", lines)
+    kill = bundle.script(comment(f"Ends topology {name}."), f"exec {words(*client, *ask)}")
+    return {
+        "topology.yaml": yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
+        "dataflow.json": dataflow.to_json(),
+        "workload.json": workload.to_json(),
+        "submit.sh": submit,
+        "kill.sh": kill,
+    }
 
 
 def _readme(

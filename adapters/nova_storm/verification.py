@@ -10,35 +10,12 @@ from nova_core.errors import NovaError
 from nova_engines.verification import RUNNING, STARTING, Verification, compare
 
 if TYPE_CHECKING:
-    from nova_engines.dataflow import Dataflow
-    from nova_engines.query_flow import QueryFlow
     from nova_storm.nimbus import Nimbus
 
 POLL_S = 0.5
 
 
 def verify(
-    status: Mapping[str, Any],
-    topology: str,
-    dataflow: Dataflow | QueryFlow,
-    addresses: Mapping[str, str],
-) -> Verification:
-    """Compare where a topology's executors are with a dataflow.
-
-    Args:
-        status: what `Nimbus.status` answers.
-        topology: name of the topology.
-        dataflow: what should run where.
-        addresses: of every node, what its supervisor is configured with; all different.
-
-    Raises:
-        NovaError: for a topology that nimbus does not know.
-    """
-    nodes = {one.name: one.node for one in dataflow.operators}
-    return held_against(status, topology, nodes, addresses)
-
-
-def held_against(
     status: Mapping[str, Any],
     topology: str,
     nodes: Mapping[str, str],
@@ -85,7 +62,7 @@ def of_name(status: Mapping[str, Any], topology: str) -> Mapping[str, Any]:
 def await_running(
     nimbus: Nimbus,
     topology: str,
-    dataflow: Dataflow | QueryFlow,
+    nodes: Mapping[str, str],
     addresses: Mapping[str, str],
     timeout_s: float = 60.0,
 ) -> Verification:
@@ -97,7 +74,7 @@ def await_running(
     until = time.monotonic() + timeout_s
     while True:
         rest = until - time.monotonic()
-        seen = verify(nimbus.status(rest, running=topology), topology, dataflow, addresses)
+        seen = verify(nimbus.status(rest, running=topology), topology, nodes, addresses)
         if not seen.missing:
             return seen
         if time.monotonic() > until:

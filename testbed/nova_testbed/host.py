@@ -294,6 +294,13 @@ class Host:
         """
         return jobs.find(self, name)
 
+    def end_jobs(self, name: str | None = None) -> int:
+        """Stop the jobs that `jobs` finds and remove their records; how many there were."""
+        running = self.jobs(name)
+        for job in running:
+            job.end()
+        return len(running)
+
     # --- files ----------------------------------------------------------------------------------
 
     def put(
@@ -363,7 +370,7 @@ class Host:
             self.connection.close()
 
 
-PROGRAMS = ("chronyc", "gcc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
+PROGRAMS = ("chronyc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
 
 
 class _Feeder:

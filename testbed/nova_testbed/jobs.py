@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nova_testbed.host import Host
 
 GRACE_SECONDS = 5.0
+OUTPUT_BYTES = 1 << 20
 
 # Prints the processes of job $1: those with its mark in their environment, and all in the sessions
 # of those; when only the leader $2 of its first session, begun at $3, is left, then that session's.
@@ -154,10 +155,14 @@ class BackgroundJob:
         output = self.host.run(DIRECTORY + variables + WAIT, timeout=timeout, root=self.root)
         return int(output.stdout)
 
-    def output(self, last_bytes: int = 1 << 20) -> str:
-        """What it has printed so far."""
-        command = f"tail -c {last_bytes} {shlex.quote(self.log)}"
+    def output(self) -> str:
+        """What it has printed so far, `OUTPUT_BYTES` at most."""
+        command = f"tail -c {OUTPUT_BYTES} {shlex.quote(self.log)}"
         return self.host.run(command, root=self.root).stdout
+
+    def last_words(self) -> str:
+        """The last line it has printed."""
+        return (self.output().strip() or "no output").splitlines()[-1]
 
     def stop(self, grace: float = GRACE_SECONDS) -> None:
         """End it and all it started; returns when none of its processes is left.

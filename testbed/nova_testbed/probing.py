@@ -22,7 +22,7 @@ from nova_testbed.inventory import SWITCH_CORES, Inventory, InventoryError
 from nova_testbed.jobs import BackgroundJob
 from nova_testbed.tools.operators import OPERATORS
 
-# Low enough for hosts with a twentieth of a core.
+# Of each host; low enough for hosts with a twentieth of a core.
 PINGS_PER_SECOND = 50.0
 # A link is kept when its measured median is this near to the requested RTT.
 TOLERANCE_MS = 1.0
@@ -136,7 +136,6 @@ def measure_rtt(
     pairs: Sequence[tuple[str, str]],
     *,
     count: int = 20,
-    rate: float = PINGS_PER_SECOND,
     progress: Progress | None = None,
 ) -> list[PairRtt]:
     """Measure round trips between pairs of hosts, all at the same time.
@@ -145,7 +144,6 @@ def measure_rtt(
         hosts: connected.
         pairs: the host that sends and the host that answers.
         count: packets per pair; half as many messages on a TCP connection follow.
-        rate: packets/s each host sends.
         progress: called with the name of each host that has measured all its pairs.
 
     Returns:
@@ -155,7 +153,9 @@ def measure_rtt(
         HostError: when a host cannot measure.
     """
     token = secrets.token_hex(4)
-    asking = {a: [t for s, t in pairs if s == a] for a, _ in pairs}
+    asking: dict[str, list[str]] = {}
+    for a, b in pairs:
+        asking.setdefault(a, []).append(b)
     answering = list(dict.fromkeys(b for _, b in pairs))
     command = tools.command("echo", "serve", token)
     servers = hosts.map(lambda host: host.start(command, name="echo"), answering)
@@ -166,8 +166,8 @@ def measure_rtt(
             peers = asking[host.name]
             targets = [[name, hosts[name].spec.address, ports[name]] for name in peers]
             longest = max(hosts.inventory.link(host.name, name).rtt_ms for name in peers)
-            expected = count * (len(peers) / rate + longest / 1000)
-            ping = tools.command("echo", "ping", token, str(count), str(rate))
+            expected = count * (len(peers) / PINGS_PER_SECOND + longest / 1000)
+            ping = tools.command("echo", "ping", token, str(count), str(PINGS_PER_SECOND))
             timeout = 60 + 5 * expected
             text = _python(host, ping, timeout=timeout, stdin=json.dumps(targets).encode())
             answer: dict[str, dict[str, list[float]]] = json.loads(text)
@@ -196,7 +196,7 @@ def _port(server: BackgroundJob) -> int:
         if text.endswith("\n") and text.strip().isdigit():
             return int(text)
         if time.monotonic() > deadline or not server.alive():
-            words = (text.strip() or "no output").splitlines()[-1]
+            words = server.last_words()
             raise HostError(server.host.name, f"the echo server does not start: {words}")
         time.sleep(0.1)
 

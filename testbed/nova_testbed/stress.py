@@ -68,13 +68,11 @@ def start(
             raise HostError(host.name, f"stress-ng is missing; {PROGRAMS['stress-ng'].on_debian}")
 
     def one(host: Host) -> BackgroundJob:
-        for job in host.jobs(JOB):
-            job.end()
+        host.end_jobs(JOB)
         job = host.start(command(host, profile, at), name=JOB, keep=keep)
         time.sleep(SETTLE_SECONDS)
         if not job.alive():
-            words = (job.output().strip() or "no output").splitlines()[-1]
-            raise HostError(host.name, f"stress-ng does not run: {words}")
+            raise HostError(host.name, f"stress-ng does not run: {job.last_words()}")
         return job
 
     hosts.map(lacks, profile.hosts)
@@ -91,14 +89,8 @@ def stop(hosts: Hosts, on: Sequence[str] | None = None) -> list[str]:
     Returns:
         The hosts that were under load.
     """
-
-    def one(host: Host) -> bool:
-        jobs = host.jobs(JOB)
-        for job in jobs:
-            job.end()
-        return bool(jobs)
-
-    return [name for name, was in hosts.map(one, on).items() if was]
+    ended = hosts.map(lambda host: host.end_jobs(JOB), on)
+    return [name for name, count in ended.items() if count]
 
 
 def command(host: Host, profile: StressProfile, at: float | None = None) -> str:

@@ -33,7 +33,7 @@ def put(host: Host, local: str | Path, remote: str, timeout: float | None, root:
     target = PurePosixPath(remote)
     if _rsync_pays(host, _size(source)):
         parent = shlex.quote(str(target.parent))
-        _checked(host, what, *_run(host, f"mkdir -p {parent}", timeout, root))
+        _output(host, what, f"mkdir -p {parent}", timeout, root)
         place = _remote_place(host, remote)
         if source.is_dir():
             _rsync(host, what, [f"{source}/", f"{place}/"], timeout, root)
@@ -62,9 +62,8 @@ def get(host: Host, remote: str, local: str | Path, timeout: float | None, root:
     """See `nova_testbed.host.Host.get`."""
     target = Path(local)
     what = f"get {remote} to {target}"
-    code, errors, kind = _ask(host, KIND.format(r=shlex.quote(remote)), timeout, root)
-    _checked(host, what, code, errors)
-    name, size = kind.split()
+    kind = KIND.format(r=shlex.quote(remote))
+    name, size = _output(host, what, kind, timeout, root).split()
     if target.is_dir() and name == "file":
         raise HostError(host.name, f"{what}: {target} is a directory here; name the file in it")
     try:
@@ -205,13 +204,11 @@ def _size(path: Path) -> int:
     return sum(entry.lstat().st_size for entry in path.rglob("*") if not entry.is_symlink())
 
 
-def _run(host: Host, command: str, timeout: float | None, root: bool) -> tuple[int, bytes]:
-    return _ask(host, command, timeout, root)[:2]
-
-
-def _ask(host: Host, command: str, timeout: float | None, root: bool) -> tuple[int, bytes, str]:
+def _output(host: Host, what: str, command: str, timeout: float | None, root: bool) -> str:
+    """The output of a command that a transfer needs; errors as of `_checked`."""
     result = host.run(command, timeout=timeout, root=root, check=False)
-    return result.returncode, result.stderr.encode(), result.stdout
+    _checked(host, what, result.returncode, result.stderr.encode())
+    return result.stdout
 
 
 def _checked(host: Host, what: str, code: int, errors: bytes) -> None:

@@ -25,6 +25,7 @@ from nova_core.errors import NovaError, ProblemError
 from nova_core.model import Plan
 from nova_core.model.validation import is_host, validate_problem
 from nova_engines import bundle
+from nova_engines.nodes import write_files
 
 TRANSLATE = {
     "flink": nova_flink.translate.translate,
@@ -160,7 +161,7 @@ def work(tmp_path: Path) -> Iterator[Path]:
     """A host's directory, with scripts of two processes beside it; what they started is ended."""
     made = tmp_path / "work dir"
     processes = {"first": "exec sleep 1000", "second": "sleep 1000; true"}
-    bundle.write_processes(tmp_path / "node", "things", str(made), processes)
+    write_files(bundle.process_scripts("things", str(made), processes), tmp_path / "node")
     yield made
     for name in processes:
         pid = pid_of(made, name)

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node
+from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node, write_files
 from nova_flink import names
 from nova_flink.configuration import (
     MANAGER_HEAP,
@@ -169,7 +169,7 @@ def test_rest_url() -> None:
 
 def test_written_files_are_the_files(tmp_path: Path) -> None:
     configuration = cluster()
-    configuration.write(EDGE, tmp_path)
+    write_files(configuration.files(EDGE), tmp_path)
     there = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert there == set(configuration.files(EDGE))
 

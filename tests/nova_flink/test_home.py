@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from needs_flink import require
 
+from nova_engines.installing import STAMP, EngineError, java
 from nova_flink import home
-from nova_flink.home import EngineError, FlinkHome, java
+from nova_flink.home import FlinkHome
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def whole(tmp_path: Path) -> FlinkHome:
     made.python.symlink_to(sys.executable)
     (made.flink / "lib").mkdir(parents=True)
     stamp = {"engine": "flink", "version": home.VERSION, "requirements": home.requirements()}
-    (made.path / home.STAMP).write_text(json.dumps(stamp))
+    (made.path / STAMP).write_text(json.dumps(stamp))
     return made
 
 
@@ -52,7 +53,7 @@ def test_whole_home_passes(whole: FlinkHome) -> None:
     "text", ["", "{", "[]", json.dumps({"engine": "flink", "version": "1.0", "requirements": []})]
 )
 def test_interrupted_or_old_installation_is_noticed(whole: FlinkHome, text: str) -> None:
-    (whole.path / home.STAMP).write_text(text)
+    (whole.path / STAMP).write_text(text)
     with pytest.raises(EngineError, match="incomplete or of another version"):
         whole.check()
 

@@ -36,7 +36,7 @@ def test_a_killed_task_manager_is_missed_and_comes_back(home: FlinkHome, tmp_pat
     with LocalCluster(home, ["a", "b"], tmp_path) as cluster:
         pids = [process.pid for process in cluster.processes.values()]
         assert set(cluster.processes) == {"jobmanager", "a", "b"}
-        assert cluster.rest.overview()["flink-version"] == home.version
+        assert cluster.rest.get("/overview")["flink-version"] == home.version
         assert set(cluster.rest.task_managers()) == {"tm-a", "tm-b"}
         for pid in pids:
             assert "nova-flink.jar" in Path(f"/proc/{pid}/cmdline").read_text()
@@ -51,7 +51,7 @@ def test_a_killed_task_manager_is_missed_and_comes_back(home: FlinkHome, tmp_pat
 
         cluster.kill("jobmanager")
         with pytest.raises(FlinkError, match="no answer"):
-            cluster.rest.overview()
+            cluster.rest.get("/overview")
         pids += [process.pid for process in cluster.processes.values()]
     assert not cluster.processes
     assert [pid for pid in pids if alive(pid)] == []

@@ -64,7 +64,7 @@ def run(
         first_ms=START_MS,
         start_ms=int(time.time() * 1000) + 1000,
     )
-    job = client.submit_queries(flow, readings, folder / "results", problem.name)
+    job = client.submit(flow, readings, folder / "results", problem.name)
     until = time.monotonic() + DONE_S
     while (state := str(cluster.rest.job(job)["state"])) not in ("FINISHED", "FAILED", "CANCELED"):
         assert time.monotonic() < until, state

@@ -19,8 +19,8 @@ class Answers(BaseHTTPRequestHandler):
         "/overview": (200, b'{"taskmanagers": 2}'),
         "/taskmanagers": (200, b'{"taskmanagers": [{"id": "tm-a"}]}'),
         "/taskmanagers/tm-a": (200, b'{"allocatedSlots": [{"jobId": "held"}]}'),
-        "/jobs/held": (200, b'{"state": "CANCELED"}'),
-        "/jobs/free": (200, b'{"state": "FINISHED"}'),
+        "/jobs/held/status": (200, b'{"status": "CANCELED"}'),
+        "/jobs/free/status": (200, b'{"status": "FINISHED"}'),
         "/html": (200, b"<html>not Flink</html>"),
         "/refused": (404, b'{"errors": ["not found.", "Job x not found\\n\\tat java.Lang"]}'),
         "/broken": (500, b"<html>"),
@@ -47,7 +47,7 @@ def rest() -> Iterator[Rest]:
 
 
 def test_answers(rest: Rest) -> None:
-    assert rest.overview() == {"taskmanagers": 2}
+    assert rest.get("/overview") == {"taskmanagers": 2}
     assert list(rest.task_managers()) == ["tm-a"]
 
 
@@ -55,7 +55,7 @@ def test_proxies_of_the_environment_are_not_asked(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert Rest(rest.url).overview() == {"taskmanagers": 2}
+    assert Rest(rest.url).get("/overview") == {"taskmanagers": 2}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_refusals_name_the_url_in_one_line(rest: Rest, path: str, message: str) 
 
 
 def test_silence_says_what_to_look_at() -> None:
-    with pytest.raises(FlinkError, match=r"http://127.0.0.1:9: no answer .* is the cluster up\?"):
-        Rest("http://127.0.0.1:9").overview()
+    with pytest.raises(FlinkError, match=r"http://127.0.0.1:9: no answer .* is it up\?"):
+        Rest("http://127.0.0.1:9").get("/overview")
 
 
 def test_waiting_names_who_is_missing(rest: Rest) -> None:
@@ -105,4 +105,4 @@ def test_addresses() -> None:
         with pytest.raises(FlinkError, match="expected http://HOST:PORT"):
             host_and_port(wrong)
     with pytest.raises(FlinkError, match="red"):
-        Rest.at("[red]").overview()
+        Rest.at("[red]").get("/overview")

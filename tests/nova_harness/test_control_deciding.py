@@ -406,12 +406,12 @@ def test_flink_is_asked_for_no_more_than_is_needed(placed: tuple[Problem, Plan])
         now = tick / 2
         seen = watch.look(now)
         assert seen.states == {"c0ffee": "running"} and seen.workers == {"near", "far"}
-        assert seen.saturated == ({} if now < 6 else {"near": 300})
+        assert seen.saturated == ({} if now < 11 else {"near": 300})
     # A request in vain before each one for the metrics that it has the JobManager fetch.
-    assert asked == {"state": 40, "workers": 10, "job": 8}
+    assert asked == {"state": 40, "workers": 10, "job": 4}
     state = "FAILED"
     assert watch.look(20.0).states == watch.look(20.5).states == {"c0ffee": "failed"}
-    assert asked == {"state": 42, "workers": 12, "job": 8}
+    assert asked == {"state": 42, "workers": 12, "job": 4}
 
 
 def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:

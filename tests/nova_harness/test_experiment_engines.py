@@ -10,6 +10,7 @@ import yaml
 from report_runs import change, write_run
 
 from nova_core.errors import NovaError
+from nova_engines.documents import from_json, write_json
 from nova_harness.engines.base import Lead
 from nova_harness.engines.spark import DRIVER, MASTER, WORKER, SparkDeployment
 from nova_harness.engines.storm import JOBS, StormDeployment
@@ -55,8 +56,9 @@ def test_spark_on_hosts(inventory: Inventory) -> None:
 
 def test_a_driver_says_how_an_order_stands(tmp_path: Path) -> None:
     state = State(FLOWING, start_ms=1000, steps=(Step("join a", "n", (3, 7)),))
-    state.write(tmp_path / "0.state.json")
-    assert State.from_json((tmp_path / "0.state.json").read_text()) == state
+    write_json(tmp_path / "0.state.json", state)
+    text = (tmp_path / "0.state.json").read_text()
+    assert from_json(text, State, "state") == state
 
 
 def test_a_report_says_what_was_not_joined(tmp_path: Path) -> None:

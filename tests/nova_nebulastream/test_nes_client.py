@@ -16,6 +16,7 @@ from nes_coordinator import StandIn
 from nes_plans import nes_plan
 
 from nova_core.errors import NovaError
+from nova_engines.documents import from_json, to_json
 from nova_nebulastream import __main__ as command
 from nova_nebulastream import client
 from nova_nebulastream.client import Coordinator, NebulaStreamError, deploy
@@ -31,7 +32,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def translated(seed: int, target: Path, *, routes: bool = False) -> Deployment:
     plan = nes_plan(seed, routes=routes)
     translate(plan, plan.problem, target, nes_version="0.x")
-    return Deployment.from_plain(json.loads((target / "deployment.json").read_text()), "d")
+    return from_json((target / "deployment.json").read_text(), Deployment, "d")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -185,7 +186,7 @@ def test_interrupted_it_stops_what_it_started(
 
 def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text('{"rest": "x"}')
-    for file, complaint in (("d.json", "not a deployment"), ("none.json", "cannot be read")):
+    for file, complaint in (("d.json", "workers is missing"), ("none.json", "no such file")):
         done = subprocess.run(
             [sys.executable, "-m", "nova_nebulastream", tmp_path / file],
             capture_output=True,
@@ -199,10 +200,14 @@ def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
 
 def test_deployment_round_trips(tmp_path: Path) -> None:
     made = translated(2, tmp_path / "out")
-    assert Deployment.from_plain(json.loads(json.dumps(made.to_plain())), "d") == made
-    for plain in ([], {"rest": "x", "workers": {"a": "b"}, "queries": []}, {"queries": [1]}):
-        with pytest.raises(NovaError, match="there: not a deployment"):
-            Deployment.from_plain(plain, "there")
+    assert from_json(to_json(made), Deployment, "d") == made
+    for plain, complaint in (
+        ([], r"there: \[\]: expected an object"),
+        ({"rest": "x", "workers": {"a": "b"}, "queries": []}, "there.workers.a: 'b': expected int"),
+        ({"queries": [1]}, "there: rest is missing"),
+    ):
+        with pytest.raises(NovaError, match=complaint):
+            from_json(json.dumps(plain), Deployment, "there")
 
 
 def test_lines_of_plans() -> None:

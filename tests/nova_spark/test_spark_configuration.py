@@ -38,6 +38,7 @@ def test_what_starts_workers_and_the_master() -> None:
         ([HUB, HUB], {}, r"found hub\.x, hub\.x"),
         ([HUB, Node("a", "1"), Node("a", "2")], {}, "'a' is there twice"),
         ([HUB, Node("a", "")], {}, "host a: address is missing"),
+        ([HUB, Node("a", "fd00::1")], {}, "host a: address 'fd00::1': .* or an IPv4 address"),
         ([HUB, Node("a", "1", 900 * MB)], {}, "900 MiB is too little for a Worker .* 1136 MiB"),
         ([HUB], {"slots": 0}, "slots: 0: expected 1 or more"),
         ([HUB], {"work_directory": "w"}, "work_directory: 'w': expected an absolute path"),

@@ -135,6 +135,9 @@ def test_what_cannot_run_is_refused() -> None:
     sockets = tuple(replace(one, kind="socket", address="a:1") for one in workload.sources)
     with pytest.raises(NovaError, match="kind 'socket': Spark replays, or reads Kafka"):
         job_of(dataflow, dataflow.sinks[0], replace(workload, sources=sockets), ADDRESSES)
+    surging = tuple(replace(one, surges=((1.0, 2.0, 3.0),)) for one in workload.sources)
+    with pytest.raises(NovaError, match="surges: Spark replays at one rate"):
+        job_of(dataflow, dataflow.sinks[0], replace(workload, sources=surging), ADDRESSES)
     crowded = random_plan(3, nodes=1, regions=60)
     workload = flowing(3, crowded.problem, 0)
     dataflow = from_plan(crowded, crowded.problem, workload)

@@ -21,6 +21,7 @@ from spark_reference import compare
 
 from nova_core.model import Plan
 from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.documents import from_json, write_json
 from nova_engines.workload import Workload, through
 from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
@@ -54,7 +55,7 @@ class Driver:
         until = time.monotonic() + DONE_S
         while True:
             file = self.orders / name
-            found = State.from_json(file.read_text()) if file.exists() else None
+            found = from_json(file.read_text(), State, name) if file.exists() else None
             if found is not None and found.state in states:
                 return found
             assert found is None or found.state != FAILED, found.why
@@ -134,7 +135,7 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     assert len(found.rows) == len(dataflow.operators)
     assert all(row.actual for row in found.rows)
     record = tmp_path / "record.json"
-    Record(told.url, told.application, tuple(state.steps)).write(record)
+    write_json(record, Record(told.url, told.application, tuple(state.steps)))
     asked = ["verify", "-e", "spark", "--at", "record", str(record)]
     plain = CliRunner().invoke(cluster, asked)
     assert plain.exit_code == 0, plain.output

@@ -17,6 +17,7 @@ from random_plans import random_plan, workload_of
 from spark_reference import compare
 
 from nova_engines.dataflow import Dataflow
+from nova_engines.documents import read
 from nova_spark import results
 from nova_spark.engine import SPARK
 from nova_spark.rest import registered
@@ -74,7 +75,7 @@ def test_scripts_start_the_plan(tmp_path: Path) -> None:
     assert compared.ok, compared
     assert compared.expected > 0
     assert len(results.read(tmp_path / "results" / "0"))
-    steps = Record.read(tmp_path / "record.json").steps
+    steps = read(tmp_path / "record.json", Record).steps
     assert {step.name: step.node for step in steps if step.stages} == {
         one.name: one.node for one in dataflow.operators
     }

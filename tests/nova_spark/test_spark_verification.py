@@ -9,20 +9,21 @@ from click.testing import CliRunner
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
+from nova_engines.documents import read, to_json
 from nova_spark.rest import Rest
 from nova_spark.verification import Record, Step
 
 
 def test_a_record_survives_json(tmp_path: Path) -> None:
     record = Record("http://h:4040", "app-1", (Step("join a", "hub", (1, 5)), Step("b", "x", ())))
-    (tmp_path / "record.json").write_text(record.to_json())
-    assert Record.read(tmp_path / "record.json") == record
+    (tmp_path / "record.json").write_text(to_json(record))
+    assert read(tmp_path / "record.json", Record) == record
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (None, "No such file"),
+        (None, "no such file"),
         ("{", "not JSON"),
         ("{}", "url is missing"),
         ('{"url": "", "application": "", "steps": [{"name": 1}]}', r"steps\[0\]: node is missing"),
@@ -33,21 +34,21 @@ def test_wrong_records_are_said(tmp_path: Path, text: str | None, complaint: str
     if text is not None:
         path.write_text(text)
     with pytest.raises(NovaError, match=f"{path}.*{complaint}"):
-        Record.read(path)
+        read(path, Record)
 
 
 def test_a_record_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(b'{"url": "\xb1"}')
     with pytest.raises(NovaError, match=f"{path}: not JSON"):
-        Record.read(path)
+        read(path, Record)
 
 
 def test_no_answer_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NovaError, match=r"no answer from Spark at http://127\.0\.0\.1:9"):
-        Rest("http://127.0.0.1:9/").executors()
+    with pytest.raises(NovaError, match=r"http://127\.0\.0\.1:9: no answer from Spark"):
+        Rest("http://127.0.0.1:9/", "app-1").executors()
     path = tmp_path / "record.json"
-    path.write_text(Record("http://127.0.0.1:9", "app-1", ()).to_json())
+    path.write_text(to_json(Record("http://127.0.0.1:9", "app-1", ())))
     for arguments, complaint in (
         ([], "no answer from Spark"),
         (["--plan", str(path)], "--plan and --problem: give both, or neither"),

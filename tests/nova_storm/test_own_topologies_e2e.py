@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from local_storm import LocalCluster
 from needs_storm import require
 
 from nova_engines.compiling import compiler
 from nova_storm.commands import place
 from nova_storm.configuration import java_command
-from nova_storm.local_cluster import LocalCluster
 from nova_storm.verification import of_name
 
 pytestmark = pytest.mark.e2e

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import random_plans
 import yaml
+from local_storm import LocalCluster
 from needs_storm import require
 from test_builder_e2e import compare
 
@@ -20,7 +21,6 @@ from nova_engines import results
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.workload import Workload
 from nova_storm.flux import topology
-from nova_storm.local_cluster import LocalCluster
 from nova_storm.nimbus import StormError
 from nova_storm.verification import await_running, of_name
 
@@ -71,7 +71,8 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     """Once all executors run, nimbus has each where the plan has it."""
     until = time.monotonic() + DONE_S
     while True:
-        placed = await_running(cluster.nimbus, run.name, run.dataflow, cluster.addresses, DONE_S)
+        nodes = run.dataflow.placement
+        placed = await_running(cluster.nimbus, run.name, nodes, cluster.addresses, DONE_S)
         # Executors outlive a nimbus that ends; what the new one's scheduler says comes later.
         if placed.note or time.monotonic() > until:
             break

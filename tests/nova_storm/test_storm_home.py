@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nova_engines import maven
-from nova_engines.installing import EngineError
+from nova_engines.installing import STAMP, EngineError
 from nova_engines.maven import Artifact, fetch
 from nova_storm import home
 from nova_storm.home import StormHome, artifacts
@@ -155,7 +155,7 @@ def test_whole_home_is_made_and_an_old_one_replaced(
 @pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"engine": "storm"})])
 def test_interrupted_or_old_installation_is_noticed(tmp_path: Path, text: str) -> None:
     made = StormHome(tmp_path)
-    (tmp_path / home.STAMP).write_text(text)
+    (tmp_path / STAMP).write_text(text)
     with pytest.raises(EngineError, match="incomplete or of another version"):
         made.check()
 

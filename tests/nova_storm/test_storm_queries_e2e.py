@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from local_storm import LocalCluster
 from needs_storm import require
 from random_queries import START_MS, random_problem, random_query_plan, seeds
 
 from nova_engines.query_flow import Readings, from_plan
 from nova_engines.query_results import read_rows
-from nova_storm.local_cluster import LocalCluster
 from nova_storm.query_flux import topology
 from nova_storm.verification import await_running
 from nova_workloads.queries.readings import connection, load, write_encoded
@@ -50,7 +50,7 @@ def test_random_queries_deliver_the_reference(
     document.write_text(yaml.safe_dump(made, sort_keys=False, allow_unicode=True), "utf-8")
     cluster.nimbus.submit(document)
     try:
-        placed = await_running(cluster.nimbus, name, flow, cluster.addresses, DONE_S)
+        placed = await_running(cluster.nimbus, name, flow.placement, cluster.addresses, DONE_S)
         assert placed.ok, placed
         written = {
             one.query: flow.result_files(str(file))[one.name] for one in flow.of_kind("sink")

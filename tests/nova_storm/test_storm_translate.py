@@ -152,7 +152,7 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
 
     def seen(executors: list[dict[str, Any]]) -> Any:
         status = {"topologies": [{"name": "t", "scheduling": "said", "executors": executors}]}
-        return verify(status, "t", dataflow, reached)
+        return verify(status, "t", dataflow.placement, reached)
 
     assert seen(right).ok
     assert seen(right).note == "said"
@@ -166,4 +166,4 @@ def test_verification_compares_by_name(dataflow: Dataflow) -> None:
     assert [row.status for row in seen(young).missing] == [STARTING]
     assert {row.status for row in seen(right).rows} == {RUNNING}
     with pytest.raises(NovaError, match=r"topology 'x': nimbus does not know it; there are: none"):
-        verify({"topologies": []}, "x", dataflow, reached)
+        verify({"topologies": []}, "x", dataflow.placement, reached)

@@ -403,7 +403,7 @@ class FlinkEngine(FlinkCluster):
         """Submit a job of queries with columns; concurrent jobs need separate result files."""
         replay = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
-        job = self.client.submit_queries(flow, replay, self.deployment.result_file(results), name)
+        job = self.client.submit(flow, replay, self.deployment.result_file(results), name)
         return FlinkJob(self, job, flow, replay, results)
 
     def query_results(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
 from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.documents import from_json, read
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
 from nova_harness.engines.base import DIRECT, KAFKA, Engine, JobState, RunError
@@ -27,11 +28,10 @@ from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
-from nova_spark.engine import check, spark_home
+from nova_spark.engine import check
 from nova_spark.extension import build, kafka_client
 from nova_spark.rest import Rest, registered
 from nova_spark.verification import Record, verify
-from nova_testbed.connection import HostError
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -115,14 +115,13 @@ class SparkDeployment(EngineDeployment):
                 f"inventory {inventory.name}: experiments on Spark need virtual hosts, which share "
                 "this machine's PySpark; `nova translate --engine spark` writes files for others"
             )
-        check()
+        self._home = check()
         nodes = []
         for host in inventory.hosts:
             memory, role = host.memory, "worker"
             if host.name == self.sink:
                 memory, role = memory and memory - DRIVER_MB * MB, "coordinator"
             nodes.append(Node(host.name, host.address, memory, role=role))
-        self._home = Path(str(spark_home()))
         self.kafka = kafka
         self.configuration = ClusterConfiguration(
             nodes,
@@ -253,10 +252,7 @@ class SparkDeployment(EngineDeployment):
         """The driver's state in a file; None without the file."""
         file = f"{self.orders}/{name}"
         text = self.hosts[self.sink].run(f"cat {file} 2>/dev/null", check=False).stdout
-        try:
-            return State.from_json(text) if text else None
-        except (ValueError, KeyError, TypeError) as error:
-            raise HostError(self.sink, f"{file}: {error}") from error
+        return from_json(text, State, f"{self.sink}: {file}") if text else None
 
 
 class SparkRecords:
@@ -275,11 +271,10 @@ class SparkRecords:
 
     def verify(self, job: str, document: str) -> Verification:
         """Where tasks ran in the last batches of the job whose record is the file ``job``."""
-        record = Record.read(Path(job))
+        record = read(Path(job), Record)
         planned = None
         if document:
-            operators = Dataflow.from_json(document).operators
-            planned = {one.name: one.node for one in operators}
+            planned = Dataflow.from_json(document).placement
         rest = Rest(self.address or record.url, record.application)
         return verify(rest, record.steps, planned)
 
@@ -467,7 +462,7 @@ class SparkJob:
     def verify(self) -> Verification:
         """Where the tasks of its last batches ran, as Spark reports it."""
         state = self.await_state()
-        planned = {one.name: one.node for one in self.dataflow.operators}
+        planned = self.dataflow.placement
         return verify(self.rest, state.steps, planned, self.deployment.configuration.addresses)
 
     def look(self) -> bool:

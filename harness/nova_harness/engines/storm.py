@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
 
-NIMBUS_PORT = 6627
 JOBS = {
     "zookeeper": "nova_storm_zookeeper",
     "nimbus": "nova_storm_nimbus",
@@ -108,10 +107,7 @@ class StormRunner:
         """The cluster whose nimbus answers at HOST[:PORT]."""
         from nova_engines.nodes import addresses
 
-        host, _, port = address.partition(":")
-        if not host or (port and not port.isdigit()):
-            raise NovaError(f"address {address!r}: nimbus: expected HOST or HOST:PORT")
-        nimbus = Nimbus(StormHome.default(), host, int(port or NIMBUS_PORT), java("Storm"))
+        nimbus = Nimbus.at(address)
 
         def reached(nodes: Sequence[str]) -> Mapping[str, str]:
             if problem is None:
@@ -193,13 +189,10 @@ class StormDeployment(EngineDeployment):
         """storm.yaml of a host's processes."""
         configuration = self._on(name)
         node = next(node for node in configuration.nodes if node.name == name)
-        documents = {"supervisor": configuration.supervisor(node)}
+        files = {"supervisor.yaml": configuration.storm_yaml(node)}
         if name == self.sink:
-            documents["nimbus"] = configuration.nimbus()
-        return {
-            f"{process}.yaml": yaml.safe_dump(document, sort_keys=False)
-            for process, document in documents.items()
-        }
+            files["nimbus.yaml"] = configuration.storm_yaml(None)
+        return files
 
     def commands(self, name: str) -> dict[str, str]:
         """A supervisor; on the sink's host ZooKeeper and nimbus before it."""
@@ -309,8 +302,9 @@ class StormCluster:
 
     def verify(self, job: str, document: str) -> Verification:
         """Where nimbus has a topology's executors."""
-        dataflow = read_flow(document)
-        return verify(self.nimbus.status(), job, dataflow, self._addresses(dataflow.nodes))
+        flow = read_flow(document)
+        addresses = self._addresses(flow.nodes)
+        return verify(self.nimbus.status(), job, flow.placement, addresses)
 
     def hosts(self) -> dict[str, bool]:
         """Supervisors."""
@@ -536,7 +530,8 @@ class StormJob:
     def await_running(self) -> None:
         """Wait until every executor runs."""
         d = self.deployment
-        self._seen = await_running(d.nimbus, self.name, self.flow, d.addresses, RUNNING_SECONDS)
+        nodes = self.flow.placement
+        self._seen = await_running(d.nimbus, self.name, nodes, d.addresses, RUNNING_SECONDS)
         self.engine.lead.runs()
 
     def verify(self) -> Verification:
@@ -569,7 +564,7 @@ class StormJob:
     def counters(self) -> Mapping[str, Any]:
         """Its executors, as nimbus reports them; counted from one tuple in twenty."""
         status = self.deployment.nimbus.status()
-        self._seen = verify(status, self.name, self.flow, self.deployment.addresses)
+        self._seen = verify(status, self.name, self.flow.placement, self.deployment.addresses)
         return {one["component"]: one for one in of_name(status, self.name)["executors"]}
 
     def operators(

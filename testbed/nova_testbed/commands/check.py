@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +32,7 @@ def check(ctx: click.Context, place: str, as_json: bool) -> None:
         capabilities = rack.capabilities()
         verdict = rack.missing(capabilities)
         install = rack.install_command(capabilities, optional=True)
-        rows = [{"host": "this machine", **shared.fields(item)} for item in capabilities]
+        rows = [{"host": "this machine", **asdict(item)} for item in capabilities]
     if not inventory.virtual or verdict is None:
         hosts_rows, host_verdict, host_install = _check_hosts(inventory)
         rows += hosts_rows
@@ -63,7 +64,7 @@ def _check_hosts(inventory: Inventory) -> tuple[list[dict[str, Any]], str | None
     wanting = [f"{f.host}: {f.name} ({f.detail})" for f in findings if f.needed and not f.ok]
     remedies = dict.fromkeys(f.remedy for f in findings if f.needed and not f.ok and f.remedy)
     verdict = "; ".join([*wanting, *remedies]) if wanting else None
-    return [shared.fields(finding) for finding in findings], verdict, install
+    return [asdict(finding) for finding in findings], verdict, install
 
 
 def _show_findings(inventory: Inventory, rows: list[dict[str, Any]], install: str) -> None:

@@ -144,14 +144,7 @@ def _tidied(inventory: Inventory) -> list[str]:
 
     with shared.connected(inventory) as hosts:
         removed = [f"links of {name}" for name in stop_emulating(hosts)]
-
-        def end_jobs(host: Host) -> int:
-            jobs = host.jobs()
-            for job in jobs:
-                job.end()
-            return len(jobs)
-
-        ended = hosts.map(end_jobs)
+        ended = hosts.map(lambda host: host.end_jobs())
     counts = [f"background jobs of {name}: {count}" for name, count in ended.items() if count]
     return removed + counts
 

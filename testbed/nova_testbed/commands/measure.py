@@ -129,8 +129,8 @@ def _measured(
             }
             for rtt in rtts
         ],
-        "capacities": [shared.fields(capacity) for capacity in capacities],
-        "clocks": [shared.fields(offset) for offset in offsets],
+        "capacities": capacities,
+        "clocks": offsets,
     }
 
 

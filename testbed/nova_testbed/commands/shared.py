@@ -119,13 +119,6 @@ def say(answer: dict[str, Any], as_json: bool) -> None:
             console.show(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
 
 
-def fields(record: Any) -> dict[str, Any]:
-    """A dataclass as a mapping."""
-    from dataclasses import asdict
-
-    return asdict(record)
-
-
 def cores(value: float | None) -> str:
     """A CPU limit for a table."""
     return "unlimited" if value is None else f"{value:g}"

@@ -60,7 +60,7 @@ def execute(
     with shared.connected(inventory, names) as hosts:
         results = hosts.run(line, timeout=timeout, root=root, check=False)
     if as_json:
-        console.print_json({name: shared.fields(result) for name, result in results.items()})
+        console.print_json(results)
     else:
         width = max(len(name) for name in results)
         for name, result in results.items():

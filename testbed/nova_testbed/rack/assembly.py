@@ -122,12 +122,7 @@ def bring_up(record: RackRecord, state: StateDirectory, tell: Progress) -> None:
 
 def start_switch(record: RackRecord, state: StateDirectory) -> None:
     """Start the switch, and warn where its timing will suffer."""
-    groups = cgroups.detect()
-    # Kernels with RT_GROUP_SCHED refuse real-time priority in other cgroups than the root.
-    procs = None
-    if isinstance(groups, cgroups.CgroupsV1) and "cpu" in groups.mounts:
-        procs = groups.mounts["cpu"] / "cgroup.procs"
-    counters = switch.start(record, state, procs)
+    counters = switch.start(record, state, cgroups.realtime_group())
     if not counters.realtime:
         warnings.warn(
             f"rack {record.name}: the switch gets no real-time priority; other programs will "

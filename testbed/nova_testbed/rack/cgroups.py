@@ -296,6 +296,17 @@ class CgroupsV2(Cgroups):
         )
 
 
+def realtime_group() -> Path | None:
+    """``cgroup.procs`` of a group whose processes get real-time priority; None where all do.
+
+    Kernels with RT_GROUP_SCHED refuse it in other groups of version 1 than the root.
+    """
+    groups = detect()
+    if isinstance(groups, CgroupsV1) and "cpu" in groups.mounts:
+        return groups.mounts["cpu"] / "cgroup.procs"
+    return None
+
+
 def detect(mountinfo: str | None = None) -> Cgroups | None:
     """The control groups of this machine; None where there are none that can limit CPU or memory.
 

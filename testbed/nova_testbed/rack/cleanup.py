@@ -27,6 +27,7 @@ from nova_testbed.rack.state import (
     default_state_root,
     locked,
     make_directory,
+    pattern_of,
 )
 
 
@@ -234,12 +235,11 @@ def _processes(number: int | None) -> set[int]:
 
 
 def _mounts(number: int | None, directories: Iterable[Path]) -> list[str]:
-    digits = r"\d+" if number is None else str(number)
     tops = [str(path) for path in (*directories, *_outside_disks(number))]
     points = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         point = line.split()[4]
-        if re.fullmatch(rf"{network.NETNS}/{PREFIX}{digits}[-:].*", point) or any(
+        if re.fullmatch(rf"{network.NETNS}/{PREFIX}{pattern_of(number)}[-:].*", point) or any(
             point == top or point.startswith(f"{top}/") for top in tops
         ):
             points.append(point)

@@ -25,6 +25,7 @@ from nova_testbed.rack.state import (
     Names,
     RackError,
     RackRecord,
+    pattern_of,
 )
 
 NETNS = Path("/run/netns")
@@ -61,6 +62,11 @@ table ip {table} {{
 Network = ipaddress.IPv4Network
 
 
+def _run(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program of this machine's that reads a text."""
+    return subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+
+
 def ip(lines: Sequence[str], namespace: str | None = None) -> None:
     """Run `ip` commands at once.
 
@@ -69,9 +75,7 @@ def ip(lines: Sequence[str], namespace: str | None = None) -> None:
     """
     command = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
     try:
-        result = subprocess.run(
-            command, input="\n".join(lines) + "\n", text=True, capture_output=True
-        )
+        result = _run(command, "\n".join(lines) + "\n")
     except OSError as error:
         raise RackError(f"ip: {error.strerror}; install iproute2") from error
     if result.returncode:
@@ -83,12 +87,7 @@ def ip(lines: Sequence[str], namespace: str | None = None) -> None:
 
 def networks_in_use() -> Iterator[tuple[Network, str]]:
     """Each route of this machine but the default ones, with its description."""
-    result = subprocess.run(
-        ["ip", "-j", "-4", "route", "show", "table", "all"],
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    result = _run(["ip", "-j", "-4", "route", "show", "table", "all"])
     for route in json.loads(result.stdout or "[]"):
         if route["dst"] != "default":
             device = route.get("dev", route.get("type", ""))
@@ -192,7 +191,7 @@ def guard(names: Names, users: set[int]) -> str:
         users=", ".join(map(str, sorted(users))),
     )
     try:
-        result = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
+        result = _run(["nft", "-f", "-"], text)
     except OSError as error:
         return f"nft: {error.strerror}; install nftables"
     if result.returncode:
@@ -202,12 +201,11 @@ def guard(names: Names, users: set[int]) -> str:
 
 def guards(number: int | None = None) -> list[str]:
     """Tables of the packet filter of a rack, or of all racks."""
-    digits = r"\d+" if number is None else str(number)
     try:
-        result = subprocess.run(["nft", "list", "tables", "ip"], text=True, capture_output=True)
+        result = _run(["nft", "list", "tables", "ip"])
     except OSError:
         return []
-    return re.findall(rf"^table (ip {PREFIX}{digits})$", result.stdout, re.MULTILINE)
+    return re.findall(rf"^table (ip {PREFIX}{pattern_of(number)})$", result.stdout, re.MULTILINE)
 
 
 @cache
@@ -218,7 +216,7 @@ def _no_ipv6() -> str:
 
 def _isolate(ports: list[str]) -> None:
     text = "".join(f"link set dev {port} isolated on\n" for port in ports)
-    result = subprocess.run(["bridge", "-batch", "-"], input=text, text=True, capture_output=True)
+    result = _run(["bridge", "-batch", "-"], text)
     if result.returncode:
         raise RackError(f"bridge: isolated ports are refused: {result.stderr.strip()}")
 
@@ -262,9 +260,7 @@ def _create_fabric(record: RackRecord) -> None:
 
 
 def _devices(namespace: str) -> set[str]:
-    result = subprocess.run(
-        ["ip", "-n", namespace, "-j", "link"], text=True, capture_output=True, check=False
-    )
+    result = _run(["ip", "-n", namespace, "-j", "link"])
     return {device["ifname"] for device in json.loads(result.stdout or "[]")}
 
 
@@ -281,15 +277,14 @@ def shape(record: RackRecord, host: str) -> None:
             peers.append(netem.Peer.of(names.data(j if own == i else i), link))
     script = netem.apply_script(DATA_DEVICE, peers, LINE_MBIT)
     command = ["ip", "netns", "exec", names.namespace(host), "sh", "-c", script]
-    result = subprocess.run(command, text=True, capture_output=True)
+    result = _run(command)
     if result.returncode:
         raise RackError(f"host {host}: links are refused: {result.stderr.strip().splitlines()[0]}")
 
 
 def namespaces(number: int | None = None) -> list[str]:
     """Network namespaces of a rack, or of all racks."""
-    digits = r"\d+" if number is None else str(number)
-    pattern = re.compile(rf"{PREFIX}{digits}[-:].*")
+    pattern = re.compile(rf"{PREFIX}{pattern_of(number)}[-:].*")
     try:
         return sorted(path.name for path in NETNS.iterdir() if pattern.fullmatch(path.name))
     except FileNotFoundError:
@@ -298,23 +293,16 @@ def namespaces(number: int | None = None) -> list[str]:
 
 def devices(number: int | None = None) -> list[str]:
     """Network devices of a rack, or of all racks, outside of its namespaces."""
-    digits = r"\d+" if number is None else str(number)
-    pattern = re.compile(rf"{PREFIX}{digits}(br|m\d+)")
+    pattern = re.compile(rf"{PREFIX}{pattern_of(number)}(br|m\d+)")
     return sorted(path.name for path in DEVICES.iterdir() if pattern.fullmatch(path.name))
 
 
 def routes(number: int | None = None) -> list[str]:
     """Routes of a rack, or of all racks, as `ip route del` takes them."""
-    result = subprocess.run(
-        ["ip", "-4", "route", "show", "proto", str(ROUTE_PROTOCOL)],
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    digits = r"\d+" if number is None else str(number)
+    result = _run(["ip", "-4", "route", "show", "proto", str(ROUTE_PROTOCOL)])
     # Without the flags at a line's end: `ip route del` refuses "linkdown", and a batch ends there.
     pattern = re.compile(
-        rf"(unreachable )?198\.1[89]\.{digits}\.\d+(/\d+)?( via [\d.]+)?( dev \S+)?"
+        rf"(unreachable )?198\.1[89]\.{pattern_of(number)}\.\d+(/\d+)?( via [\d.]+)?( dev \S+)?"
     )
     return [match[0] for line in result.stdout.splitlines() if (match := pattern.match(line))]
 
@@ -340,11 +328,6 @@ def remove(number: int) -> None:
     lines += [f"route del {route}" for route in routes(number)]
     # Ports are removed with their namespace, but only some time after it.
     lines += [f"link del {device}" for device in devices(number)]
-    subprocess.run(
-        ["ip", "-force", "-batch", "-"],
-        input="\n".join(lines) + "\n",
-        text=True,
-        capture_output=True,
-    )
+    _run(["ip", "-force", "-batch", "-"], "\n".join(lines) + "\n")
     for table in guards(number):
-        subprocess.run(["nft", "delete", "table", *table.split()], capture_output=True)
+        _run(["nft", "delete", "table", *table.split()])

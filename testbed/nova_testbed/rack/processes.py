@@ -144,5 +144,14 @@ def local_run(command: str) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
+def last_message(log: Path) -> str:
+    """The last line of a process' log."""
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return lines[-1].strip() if lines else "it printed nothing"
+
+
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]

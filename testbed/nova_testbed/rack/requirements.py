@@ -89,11 +89,11 @@ def capabilities() -> tuple[Capability, ...]:
 
 def missing(checked: tuple[Capability, ...] | None = None) -> str | None:
     """One line with the reasons why no rack is possible here and the remedies; None if one is."""
-    wanting = [item for item in checked or capabilities() if item.needed and not item.ok]
-    wanting = [item for item in wanting if item.detail != UNTRIED]
+    items = checked or capabilities()
+    wanting = [one for one in items if one.needed and not one.ok and one.detail != UNTRIED]
     if not wanting:
         return None
-    install = install_command(checked)
+    install = install_command(items)
     texts = [f"{item.name} ({item.detail})" for item in wanting]
     remedies = [item.remedy for item in wanting if not item.name.startswith(PROGRAM)]
     if install:
@@ -101,22 +101,18 @@ def missing(checked: tuple[Capability, ...] | None = None) -> str | None:
     return f"no virtual rack here: {', '.join(texts)}; {'; '.join(dict.fromkeys(remedies))}"
 
 
-def install_command(checked: tuple[Capability, ...] | None = None, optional: bool = False) -> str:
+def install_command(checked: tuple[Capability, ...], optional: bool = False) -> str:
     """The command that installs the missing programs; empty if none is missing."""
     names = [
         item.name.removeprefix(PROGRAM)
-        for item in checked or capabilities()
+        for item in checked
         if item.name.startswith(PROGRAM) and not item.ok and (item.needed or optional)
     ]
     return programs.install_command(programs.PROGRAMS[name] for name in names)
 
 
 def _worked(sudo: bool) -> set[str]:
-    groups = cgroups.detect()
-    # Kernels with RT_GROUP_SCHED refuse real-time priority in other cgroups than the root.
-    procs = ""
-    if isinstance(groups, cgroups.CgroupsV1) and "cpu" in groups.mounts:
-        procs = str(groups.mounts["cpu"] / "cgroup.procs")
+    procs = str(cgroups.realtime_group() or "")
     command = ["sudo", "-n"] if sudo else []
     result = subprocess.run([*command, "sh", "-c", _TRIALS, procs], text=True, capture_output=True)
     names = set(result.stdout.split())

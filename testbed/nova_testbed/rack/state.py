@@ -119,6 +119,11 @@ class Names:
         return f"{DATA_RANGE}.{self.number}.{index + FIRST_HOST}"
 
 
+def pattern_of(number: int | None) -> str:
+    """A regular expression for the number of a rack; None is any."""
+    return r"\d+" if number is None else str(number)
+
+
 class HostRecord(msgspec.Struct, frozen=True):
     """A host of a rack and its limits in force (cores, bytes; None is unlimited)."""
 

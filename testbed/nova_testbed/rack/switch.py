@@ -13,7 +13,7 @@ import msgspec
 
 from nova_core.programs import PROGRAMS
 from nova_testbed.inventory import Link
-from nova_testbed.rack.processes import end_processes, marked, spawn
+from nova_testbed.rack.processes import end_processes, last_message, marked, spawn
 from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDirectory, replace
 
 # Above the priorities on hosts, below the kernel's own threads.
@@ -149,7 +149,7 @@ def start(record: RackRecord, state: StateDirectory, procs_file: Path | None) ->
         if time.monotonic() > end or SWITCH_PART not in marked(record.number):
             stop(record)
             raise RackError(
-                f"the switch of rack {record.name} does not start: {_last_message(state)}"
+                f"the switch of rack {record.name} does not start: {last_message(state.switch_log)}"
             )
         time.sleep(0.005)
 
@@ -169,7 +169,7 @@ def reload(record: RackRecord, state: StateDirectory) -> None:
     answer = _ask(state, "reload", ANSWER_SECONDS)
     if answer is None:
         raise RackError(
-            f"the switch of rack {record.name} does not answer: {_last_message(state)}; "
+            f"the switch of rack {record.name} does not answer: {last_message(state.switch_log)}; "
             "`nova testbed up` starts it again"
         )
     if answer != "ok":
@@ -197,12 +197,3 @@ def _ask(state: StateDirectory, order: str, timeout: float) -> str | None:
         return None
     finally:
         os.close(directory)
-
-
-def _last_message(state: StateDirectory) -> str:
-    try:
-        lines = state.switch_log.read_text(errors="replace").split("\n")
-    except OSError:
-        lines = []
-    messages = [line for line in lines if line.strip()]
-    return messages[-1] if messages else "it has ended without a message"

@@ -18,7 +18,7 @@ from pathlib import Path
 from nova_core.errors import NovaError
 from nova_testbed.rack.keys import make_key
 from nova_testbed.rack.network import NETNS
-from nova_testbed.rack.processes import marked, spawn
+from nova_testbed.rack.processes import last_message, marked, spawn
 from nova_testbed.rack.state import RackError, RackRecord, StateDirectory, nova_home
 
 HOSTINIT = Path(__file__).with_name("hostinit.sh")
@@ -191,7 +191,7 @@ def wait_for_ssh(record: RackRecord, state: StateDirectory, host: str) -> None:
         look = time.monotonic() + 0.2
         ended = host not in marked(record.number)
         if ended or look > end:
-            message = _last_message(state.log_of(host))
+            message = last_message(state.log_of(host))
             what = "ends at once" if ended else f"does not answer within {START_SECONDS:.0f} s"
             raise RackError(f"host {host} {what}: {message}")
 
@@ -234,16 +234,14 @@ def sshd_version() -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def shown_mounts(state_directory: str, mountinfo: str | None = None) -> list[str]:
+def shown_mounts(state_directory: str) -> list[str]:
     """Mount points besides ``/`` whose file systems hosts see, too.
 
     Args:
         state_directory: mount points below it are not shown.
-        mountinfo: the text of ``/proc/self/mountinfo``, for tests.
     """
-    text = mountinfo if mountinfo is not None else Path("/proc/self/mountinfo").read_text()
     points = []
-    for line in text.splitlines():
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         point, kind = before.split()[4], after.split()[0]
         hidden = any(
@@ -285,11 +283,3 @@ def _with(file: Path, account: str) -> str:
 
 def _shell() -> str:
     return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-
-
-def _last_message(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        lines = []
-    return lines[-1].strip() if lines else "it said nothing"

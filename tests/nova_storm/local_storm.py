@@ -18,6 +18,7 @@ from typing import Any
 
 from nova_engines.installing import java
 from nova_engines.local_processes import LocalProcesses, free_ports, loopback
+from nova_engines.nodes import write_files
 from nova_storm.configuration import SLOTS, ClusterConfiguration, Node
 from nova_storm.home import StormHome
 from nova_storm.nimbus import Nimbus, StormError
@@ -104,7 +105,7 @@ class LocalCluster(LocalProcesses):
         number = "" if node is None else str(self.configuration.nodes.index(node))
         work = self.directory / f"{process}{number}"
         configuration = replace(self.configuration, work=str(work))
-        configuration.write(process, node, work)
+        write_files({f"{process}.yaml": configuration.storm_yaml(node)}, work)
         self.run(name, configuration.command(process), work / "out")
 
     def stop(self) -> None:
@@ -126,9 +127,9 @@ class LocalCluster(LocalProcesses):
             except OSError:
                 continue
 
-    def await_supervisors(self, count: int | None = None) -> None:
-        """Wait until ``count`` supervisors have registered; None is all of them."""
-        required = len(self.configuration.nodes) if count is None else count
+    def await_supervisors(self) -> None:
+        """Wait until all supervisors have registered."""
+        required = len(self.configuration.nodes)
         until, registered = time.monotonic() + START_S, 0
         while time.monotonic() < until:
             self.check(StormError)
