@@ -209,22 +209,16 @@ def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:
     if as_json:
         console.print_json(asdict(outcome))
     else:
-        table = console.table(str(directory), ["files", ">number"])
-        for what, number in (
-            ("fetched", outcome.fetched),
-            ("there already", outcome.kept),
-            ("not in the archive", len(outcome.missing)),
-            ("failed", len(outcome.failed)),
-        ):
-            table.add_row(what, f"{number:,}")
-        console.show(table)
-    _warn(outcome.missing)
+        rows = [
+            ("fetched", f"{outcome.fetched:,}"),
+            ("there already", f"{outcome.kept:,}"),
+            ("not in the archive", f"{len(outcome.missing):,}"),
+            ("failed", f"{len(outcome.failed):,}"),
+        ]
+        console.show(console.table(str(directory), ["files", ">number"], rows))
+    if outcome.missing:
+        more = f" and {len(outcome.missing) - 1} more" if len(outcome.missing) > 1 else ""
+        console.warn(f"not in the archive: {outcome.missing[0]}{more}")
     if outcome.failed:
         more = f" (and {len(outcome.failed) - 1} more)" if len(outcome.failed) > 1 else ""
         raise NovaError(f"{outcome.failed[0]}{more}")
-
-
-def _warn(missing: Sequence[str]) -> None:
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        console.warn(f"not in the archive: {missing[0]}{more}")

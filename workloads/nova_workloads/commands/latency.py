@@ -84,8 +84,7 @@ def _show(report: dict[str, Any]) -> None:
     over = report["outliers"]["over"]
     late = f"more than {over:g} times the latency; the filter ignores them"
     table.add_row("  outliers", f"{report['outliers']['samples']:,}", late)
-    summary = console.table("Latencies", ["what", ">value"])
-    for name, value in (
+    rows = [
         ("nodes", f"{coverage['nodes']:,}"),
         ("pairs", f"{pairs['count']:,}"),
         ("pairs, of all", console.share(pairs["count"], coverage["pairs_possible"])),
@@ -98,6 +97,5 @@ def _show(report: dict[str, Any]) -> None:
         ("neighbours of a node, median", console.number(coverage["neighbours_median"], 0)),
         (f"nodes with fewer than {coverage['few']}", f"{coverage['nodes_with_few_neighbours']:,}"),
         ("written to", report["output"]),
-    ):
-        summary.add_row(name, value)
-    console.show(table, summary)
+    ]
+    console.show(table, console.table("Latencies", ["what", ">value"], rows))

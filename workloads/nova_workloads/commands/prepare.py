@@ -148,9 +148,8 @@ def _show(report: dict[str, Any]) -> None:
             table.add_row(f"  {reason}", f"{count:,}", share, REASONS[reason])
     table.add_row("out", f"{readings['out']:,}", console.share(readings["out"], readings["in"]), "")
     days = report["days"]
-    summary = console.table("Prepared", ["what", ">value"])
     sensors = report["sensors"]
-    rows = (
+    rows = [
         ("days", f"{days['first']} to {days['last']} ({days['count']})"),
         ("files", f"{files['total']:,}"),
         ("files read now", f"{files['new']:,} ({files['new_bytes'] / 2**20:,.1f} MiB)"),
@@ -161,7 +160,5 @@ def _show(report: dict[str, Any]) -> None:
         ("pairs to join", f"{report['pairs']:,}"),
         ("seconds", f"{report['seconds']:.1f}"),
         ("written to", report["output"]),
-    )
-    for name, value in rows:
-        summary.add_row(name, value)
-    console.show(table, summary)
+    ]
+    console.show(table, console.table("Prepared", ["what", ">value"], rows))
