@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nova_core.errors import NovaError, ProblemError
+from nova_core.errors import NovaError, ProblemError, first_line
+from nova_workloads.debs import HUMIDITY, JOIN, PRESSURE, STREAMS
+from nova_workloads.sensor_archive.sensors import EARTH_RADIUS
+from nova_workloads.sensor_archive.store import JOURNAL, MANIFEST
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Floats, Ints, Strings
-
-EARTH_RADIUS = 6371.0088  # km, mean
-LEFT, RIGHT, JOIN = "pressure", "humidity", "join"
-MANIFEST, JOURNAL = "manifest.json", "_commit.json"
-_NODE_COLUMNS = ("capacity", "worker", "memory", "cost", "tags", "host", "height", "penalty", "cpu")
 
 
 @dataclass(frozen=True)
@@ -111,9 +109,7 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     return {
         "output": str(output),
         "nodes": nodes.num_rows,
-        "sources": {
-            stream: int((problem.sources.stream == stream).sum()) for stream in (LEFT, RIGHT)
-        },
+        "sources": {stream: int((problem.sources.stream == stream).sum()) for stream in STREAMS},
         "unmatched": sensors.num_rows - len(problem.sources),
         "pairs": pairs,
         "regions": len(np.unique(problem.sources.key)) if problem.sources.key is not None else 0,
@@ -248,8 +244,7 @@ def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence
     except UnicodeEncodeError as error:
         raise NovaError(f"{prepared}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise NovaError(f"{prepared / table}: cannot be read: {reason}") from error
+        raise NovaError(f"{prepared / table}: cannot be read: {first_line(error)}") from error
 
 
 def _sensors(prepared: Path, build: Build) -> Any:
@@ -257,12 +252,9 @@ def _sensors(prepared: Path, build: Build) -> Any:
 
     numbers = ["sensor", "lat", "lon", "tuple_bytes", f"rate_{build.rate}"]
     batches = list(_batches(prepared, "sensors", ["id", "stream", "region"], numbers))
-    if not batches:
+    if not sum(map(len, batches)):
         raise NovaError(f"{prepared}: no sensors")
-    table = pa.Table.from_batches(batches)
-    if table.num_rows == 0:
-        raise NovaError(f"{prepared}: no sensors")
-    return table.sort_by("id")
+    return pa.Table.from_batches(batches).sort_by("id")
 
 
 def _assigned(
@@ -388,7 +380,7 @@ def _write_tables(
     if build.latencies is not None:
         _write_latencies(build.latencies, nodes, tables / "latency_pairs.parquet")
         named["latency_pairs"] = "latency_pairs.parquet"
-    operator: dict[str, Any] = {"id": JOIN, "left": LEFT, "right": RIGHT, "sink": build.sink}
+    operator: dict[str, Any] = {"id": JOIN, "left": PRESSURE, "right": HUMIDITY, "sink": build.sink}
     operator |= {"match": "matrix", "selectivity": build.selectivity}
     document = {"nova": 1, "name": build.name, "query": {"operators": [operator]}, "tables": named}
     (tables / "problem.yaml").write_text(dump(document, ".yaml"))

@@ -62,7 +62,7 @@ def latency(
     from nova_workloads.spark import shown_session
 
     with shown_session(spark) as (session, shown):
-        report = filter_latencies(session, measurements, output, Filter(**settings), shown)
+        report = filter_latencies(session, measurements, output, Filter(**settings), shown.step)
     if as_json:
         console.print_json(report)
     else:

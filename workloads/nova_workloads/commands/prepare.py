@@ -125,7 +125,7 @@ def prepare(
         last_day=last.date() if last else None,
     )
     with shown_session(spark) as (session, shown):
-        report = pipeline.prepare(session, archive, output, preparation, shown)
+        report = pipeline.prepare(session, archive, output, preparation, shown.step)
     if as_json:
         console.print_json(report)
     else:
