@@ -32,6 +32,7 @@ _PARAMETERS: Mapping[str, Any] = {
     "deterministic": True,
     "force_row_wise": True,
     "verbosity": -1,
+    "seed": 0,
 }
 
 
@@ -96,7 +97,7 @@ class Trees:
     boosters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def trained(cls, vector: str, data: Dataset, validation: Dataset, seed: int = 0) -> Trees:
+    def trained(cls, vector: str, data: Dataset, validation: Dataset) -> Trees:
         """Train with early stopping on the validation traces."""
         boosters = {}
         columns, held = _columns(vector, data), _columns(vector, validation)
@@ -107,7 +108,7 @@ class Trees:
                 "objective": "regression"
             }  # fmt: skip
             threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-            parameters = {**_PARAMETERS, **aim, "seed": seed, "num_threads": threads}
+            parameters = {**_PARAMETERS, **aim, "num_threads": threads}
             first = lightgbm.Dataset(columns[known], target[known])
             second = lightgbm.Dataset(held[held_known], held_target[held_known], reference=first)
             boosters[metric] = lightgbm.train(

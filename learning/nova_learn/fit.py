@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from nova_learn.kernels import simulation
 from nova_learn.kernels.simulation import Constants
 from nova_learn.simulate import labels_of
 from nova_learn.simulated_stages import Stages, stages_of
-from nova_learn.traces import WARM_UP_S, Labels
+from nova_learn.traces import WARM_UP_S, Labels, now
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -313,7 +312,7 @@ def write_fit(result: Fit, path: Path, **facts: Any) -> None:
 
     provenance = {
         "fitted": True,
-        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "made": now(),
         "fitted_to": result.fitted_to,
         "held_out": result.held_out,
         "loss": result.loss,

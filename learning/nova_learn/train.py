@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -422,5 +421,5 @@ class _Stage:
         leaves: dict[str, Any] = {
             f"leaf-{n}": np.asarray(one) for n, one in enumerate(jax.tree.leaves(state))
         }
-        with atomic_write(os.fspath(path)) as file:
+        with atomic_write(path) as file:
             np.savez(file, facts=self._facts(data), epoch=epoch, least=least, since=since, **leaves)
