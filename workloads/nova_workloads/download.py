@@ -326,23 +326,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def whole_gzip(path: Path) -> None:
-    """Check a gzip file to its end.
-
-    Raises:
-        ValueError: when it is damaged.
-    """
-    import gzip
-    import zlib
-
-    try:
-        with gzip.open(path, "rb") as file:
-            while file.read(1 << 20):
-                pass
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"damaged gzip: {error}") from error
-
-
 def checked_base(url: str) -> str:
     """A base address without a slash at its end.
 
