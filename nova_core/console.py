@@ -101,7 +101,7 @@ def table(
     """A table.
 
     Args:
-        title: above it.
+        title: above it, shown as it is.
         columns: headings; a column whose heading starts with ``>`` holds numbers, flush right.
         rows: cells, shown as they are; `Table.add_row` takes others with rich's markup.
         caption: below it.
@@ -111,7 +111,7 @@ def table(
     from rich.table import Table
 
     columned = Table(
-        title=title,
+        title=escape(title),
         title_justify="left",
         title_style="bold",
         caption=caption,

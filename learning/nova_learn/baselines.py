@@ -32,6 +32,7 @@ _PARAMETERS: Mapping[str, Any] = {
     "deterministic": True,
     "force_row_wise": True,
     "verbosity": -1,
+    "seed": 0,
 }
 
 
@@ -96,18 +97,18 @@ class Trees:
     boosters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def trained(cls, vector: str, data: Dataset, validation: Dataset, seed: int = 0) -> Trees:
+    def trained(cls, vector: str, data: Dataset, validation: Dataset) -> Trees:
         """Train with early stopping on the validation traces."""
         boosters = {}
         columns, held = _columns(vector, data), _columns(vector, validation)
         for metric in METRICS:
-            target, known = _target(data, metric)
-            held_target, held_known = _target(validation, metric)
+            target, known = data.target(metric)
+            held_target, held_known = validation.target(metric)
             aim = {"objective": "binary", "is_unbalance": True} if metric in CLASSES else {
                 "objective": "regression"
             }  # fmt: skip
             threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-            parameters = {**_PARAMETERS, **aim, "seed": seed, "num_threads": threads}
+            parameters = {**_PARAMETERS, **aim, "num_threads": threads}
             first = lightgbm.Dataset(columns[known], target[known])
             second = lightgbm.Dataset(held[held_known], held_target[held_known], reference=first)
             boosters[metric] = lightgbm.train(
@@ -136,11 +137,3 @@ def _columns(vector: str, data: Dataset) -> np.ndarray:
     of = VECTORS[vector]
     pairs = zip(data.parts(), data.graphs, strict=True)
     return np.stack([np.concatenate([of(part), of(graph)]) for part, graph in pairs])
-
-
-def _target(data: Dataset, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    values = data.labels[metric]
-    known = np.isfinite(values)
-    if metric not in CLASSES:
-        values = np.log10(1 + UNITS[metric] * np.where(known, values, 0.0))
-    return values, known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from nova_core.errors import NovaError
 from nova_core.numbers import SEED, NumberRange, at_least
 
 if TYPE_CHECKING:
-    from nova_learn.baselines import Trees
     from nova_learn.dataset import Dataset
 
 traces_argument = click.argument("traces", type=paths.INPUT, nargs=-1, required=True)
@@ -223,7 +221,7 @@ def evaluate(
 
     if baselines:
         with shared.extra("learn"):
-            from nova_learn.baselines import VECTORS, Trees
+            from nova_learn.baselines import VECTORS
     loaded = load_model(model)
     split = int((loaded.facts or {}).get("settings", {}).get("split", 0))
     dataset = _read(traces, measured)
@@ -233,7 +231,7 @@ def evaluate(
     predictors = {"model": predicted(loaded, test)}
     if baselines:
         for vector in VECTORS:
-            predictors[vector] = _values(partial(Trees.trained, vector), dataset, test, split)
+            predictors[vector] = _values(vector, dataset, test, split)
     rows = report(predictors, test)
     if as_json:
         console.print_json({"model": loaded.digest, "traces": len(test), "rows": rows})
@@ -301,13 +299,12 @@ def _read(traces: tuple[Path, ...], measured: bool) -> Dataset:
         return read_dataset(traces, measured=measured, progress=progress)
 
 
-def _values(
-    trained: Callable[[Dataset, Dataset], Trees], dataset: Dataset, test: Dataset, split: int
-) -> dict[str, Any]:
+def _values(vector: str, dataset: Dataset, test: Dataset, split: int) -> dict[str, Any]:
     """Values of a baseline, trained origin by origin, for the rows of the test data."""
     import numpy as np
 
     from nova_core.learned.network import METRICS
+    from nova_learn.baselines import Trees
     from nova_learn.dataset import rows_for
 
     values = {metric: np.full(len(test), np.nan) for metric in METRICS}
@@ -319,32 +316,26 @@ def _values(
                 raise NovaError(f"no traces of origin {origin} to train baselines with")
             parts.append(dataset.take(rows))
         mine = np.flatnonzero(test.origin == origin)
-        for metric, one in trained(*parts).values(test.take(mine)).items():
+        for metric, one in Trees.trained(vector, *parts).values(test.take(mine)).items():
             values[metric][mine] = one
     return values
 
 
 def _tables(rows: list[dict[str, Any]]) -> list[Any]:
     from nova_core.learned.network import METRICS
+    from nova_learn.evaluate import score_text
 
     tables = []
     for origin in dict.fromkeys(row["origin"] for row in rows):
-        table = console.table(
-            f"Origin {origin}: q-error Q50/Q95, or accuracy on balanced data",
-            ["group", "by", ">traces", *(f">{metric}" for metric in METRICS)],
-        )
+        cells = []
         for row in rows:
             if row["origin"] == origin:
                 scores = row["scores"]
-                cells = [_cell(scores[metric]) for metric in METRICS]
                 name = f"{row['group']}: {row['predictor']}"
-                table.add_row(name, row["by"], f"{scores['success']['count']:,}", *cells)
-        tables.append(table)
+                traces = f"{scores['success']['count']:,}"
+                texts = (score_text(scores[metric]) for metric in METRICS)
+                cells.append((name, row["by"], traces, *texts))
+        title = f"Origin {origin}: q-error Q50/Q95, or accuracy on balanced data"
+        headings = ["group", "by", ">traces", *(f">{metric}" for metric in METRICS)]
+        tables.append(console.table(title, headings, cells))
     return tables
-
-
-def _cell(scores: dict[str, float]) -> str:
-    if "accuracy" in scores:
-        value = scores["accuracy"]
-        return "-" if value != value else f"{100 * value:.1f} %"
-    return "-" if scores["q50"] != scores["q50"] else f"{scores['q50']:.2f}/{scores['q95']:.2f}"

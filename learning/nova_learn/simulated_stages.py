@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import NovaError
+from nova_core.learned.graph import Hosts
 from nova_core.model.queries import Aggregate, Join, LogicalOperator, Project, inputs_of
 from nova_core.model.query_graph import PARTIAL
 from nova_core.model.query_plan import input_shares
@@ -31,7 +32,7 @@ from nova_learn.kernels.simulation import (
 )
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Bools, Floats, Ints, Problem
+    from nova_core.model.problem import Bools, Floats, Ints
     from nova_core.model.query_plan import QueryPlan
     from nova_learn.kernels.simulation import Records
 
@@ -117,16 +118,17 @@ class _Builder:
         order = np.lexsort((link["consumer"], link["producer"]))
         link = link[order]
         producer, consumer = link["producer"], link["consumer"]
-        node = self._nodes()
-        hosts, host = np.unique(node, return_inverse=True)
-        begin, end = node[producer], node[consumer]
+        nodes, host = np.unique(self._nodes(), return_inverse=True)
+        hosts = Hosts.of(plan.problem, nodes)
+        begin, end = host[producer], host[consumer]
         apart = begin != end
         received = np.bincount(consumer, minlength=count)
         link["chained"] = ~apart & (received[consumer] == 1)
-        pairs, channel = np.unique(begin * len(plan.problem.nodes) + end, return_inverse=True)
+        link["delay"] = np.where(apart, hosts.latency[begin, end], 0.0) / 1e3
+        pairs, channel = np.unique(begin * len(nodes) + end, return_inverse=True)
         link["channel"] = np.where(apart, channel, -1)
         channels = np.zeros(len(pairs), CHANNEL)
-        link["delay"], channels["bandwidth"][channel] = _between(plan.problem, begin, end)
+        channels["bandwidth"] = _known(hosts.mbit.ravel(), pairs) * 1e6 / 8
         stage = np.zeros(count, STAGE)
         stage["host"] = host
         stage["steps"] = self._steps(producer, link["share"])
@@ -141,9 +143,9 @@ class _Builder:
         tasks = np.zeros(len(threads), TASK)
         tasks["host"][stage["task"]] = host
         self._fill(stage, link, plan.links.rate[order])
-        machines, nodes = np.zeros(len(hosts), HOST), plan.problem.nodes
-        machines["cpu"] = _known(nodes.cpu, hosts)
-        machines["memory"] = _known(nodes.memory, hosts)
+        machines = np.zeros(len(nodes), HOST)
+        machines["cpu"] = _known(plan.problem.nodes.cpu, nodes)
+        machines["memory"] = _known(plan.problem.nodes.memory, nodes)
         into = np.argsort(consumer, kind="stable")
         network = Network(stage, link, into, machines, tasks, channels)
         names = [query.id for query in plan.problem.queries]
@@ -304,36 +306,8 @@ def _windows(operator: LogicalOperator) -> tuple[float, float] | None:
     return size, size if operator.slide is UNSET else float(operator.slide)
 
 
-def _known(column: Floats | None, nodes: Ints) -> Floats:
-    """(h,) values of a column for nodes; ``inf`` where unknown."""
+def _known(column: Floats | None, rows: Ints) -> Floats:
+    """(k,) values of rows of a column; ``inf`` where unknown."""
     if column is None:
-        return np.full(len(nodes), np.inf)
-    return np.where(np.isnan(column[nodes]), np.inf, column[nodes])
-
-
-def _between(problem: Problem, begin: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """((l,), (l,)) latency of links, s, and bytes/s; unmeasured: estimated, and unlimited."""
-    measured = problem.measured
-    if problem.latency is not None:
-        latency = problem.latency[begin, end].copy()
-    else:
-        latency = problem.distance(begin, end)
-    bandwidth = np.full(len(begin), np.inf)
-    if measured is not None:
-        count = len(problem.nodes)
-        known = {
-            key: row
-            for row, (one, other) in enumerate(
-                zip(measured.source.tolist(), measured.target.tolist(), strict=True)
-            )
-            for key in (one * count + other, other * count + one)
-        }
-        for row, key in enumerate((begin * count + end).tolist()):
-            at = known.get(key)
-            if at is None:
-                continue
-            if problem.latency is None:
-                latency[row] = measured.latency[at]
-            if measured.mbit is not None and measured.mbit[at] == measured.mbit[at]:
-                bandwidth[row] = measured.mbit[at] * 1e6 / 8
-    return np.where(begin == end, 0.0, latency) / 1e3, bandwidth
+        return np.full(len(rows), np.inf)
+    return np.where(np.isnan(column[rows]), np.inf, column[rows])

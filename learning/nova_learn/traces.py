@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, first_line
 from nova_core.learned.network import CLASSES, REGRESSIONS
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _read(path: Path, columns: Sequence[str]) -> pa.Table:
             for name in _with_id(columns)
         }
     except (OSError, KeyError, PackedError, pa.ArrowException) as error:
-        raise NovaError(f"{path}: cannot be read as traces: {str(error).splitlines()[0]}") from None
+        raise NovaError(f"{path}: cannot be read as traces: {first_line(error)}") from None
     for name, column in columns_.items():
         if column.null_count and not expected.field(name).nullable:
             raise NovaError(f"{path}: holds no traces: column {name!r} has rows without a value")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -31,7 +30,6 @@ from nova_core.learned.network import (
     CLASSES,
     METRICS,
     REGRESSIONS,
-    UNITS,
     forward,
     initial,
     on_hosts,
@@ -240,12 +238,7 @@ def arrays_of(dataset: Dataset, scale: Scale, places: Places) -> Arrays:
     targets = np.zeros((len(METRICS), count), np.float32)
     known = np.zeros_like(targets)
     for row, metric in enumerate(METRICS):
-        values = dataset.labels[metric]
-        finite = np.isfinite(values)
-        known[row] = finite
-        if metric in REGRESSIONS:
-            values = np.log10(1 + UNITS[metric] * np.where(finite, np.maximum(values, 0.0), 0.0))
-        targets[row] = np.where(finite, values, 0.0)
+        targets[row], known[row] = dataset.target(metric)
     own = stack(dataset.parts(), places.own, places.hosts)
     rest = stack(dataset.rests(), places.beside, places.hosts)
     batch, beside = (scale.scaled(one.layout, one.batch) for one in (own, rest))
@@ -422,5 +415,5 @@ class _Stage:
         leaves: dict[str, Any] = {
             f"leaf-{n}": np.asarray(one) for n, one in enumerate(jax.tree.leaves(state))
         }
-        with atomic_write(os.fspath(path)) as file:
+        with atomic_write(path) as file:
             np.savez(file, facts=self._facts(data), epoch=epoch, least=least, since=since, **leaves)

@@ -147,7 +147,7 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
         console.print_json({"latency": latency, "cuts": cuts, "links": shown, "more": more})
         return
     table = console.table(
-        "Links" if name is None else f"Links of {escape(name)}",
+        "Links" if name is None else f"Links of {name}",
         ["from", "to", ">tuples/s", ">ms", "node", "to node", ">from ideal, ms"],
         [
             (

@@ -263,8 +263,6 @@ def _percent(share: float) -> str:
 
 def statistics_table(name: str, statistics: Statistics) -> Table:
     """How measured latencies behave."""
-    from rich.markup import escape
-
     s, p = statistics, statistics.percentiles
     asymmetry = "-" if s.both_ways == 0 else _percent(s.asymmetric_share)
     rows = [
@@ -279,7 +277,7 @@ def statistics_table(name: str, statistics: Statistics) -> Table:
         ("of them more than 10 % apart", asymmetry),
         *_triangles(s.triangles),
     ]
-    return console.table(escape(name), ["what", ">value"], rows)
+    return console.table(name, ["what", ">value"], rows)
 
 
 def _triangles(report: TriangleReport | None) -> list[tuple[str, str]]:

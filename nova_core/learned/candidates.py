@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BINS = 3
 # How far bins reach into each other, as a share of all nodes on either side.
 OVERLAP = 0.05
-# Hosts of one search; visited ones are bits of one number.
+# Hosts of one search, unless the pinned ones, or one for each requirement, are more.
 MOST_HOSTS = 63
 NEAR = 6
 # Weights in a draw, beside 1 of any other host: added for an input's host, multiplied when near.

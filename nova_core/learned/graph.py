@@ -272,14 +272,9 @@ class Graph:
 
     def upstream(self, sink: int) -> Bools:
         """(o,) whether operators are a sink or upstream of it."""
-        producer, consumer = self.ends
         inside = np.zeros(len(self), bool)
         inside[sink] = True
-        while True:
-            further = producer[inside[consumer]]
-            if inside[further].all():
-                return inside
-            inside[further] = True
+        return _with_producers(inside, *self.ends)
 
     def part(self, sink: int) -> Graph:
         """A sink and all operators upstream of it."""
@@ -309,12 +304,22 @@ class Graph:
         )
 
 
-def operators_of(problem: Problem, push: bool = False, split: bool = False) -> QueryGraph:
+def _with_producers(inside: Bools, producer: Ints, consumer: Ints) -> Bools:
+    """(o,) some operators, and all upstream of them."""
+    inside = inside.copy()
+    while True:
+        further = producer[inside[consumer]]
+        if inside[further].all():
+            return inside
+        inside[further] = True
+
+
+def operators_of(problem: Problem) -> QueryGraph:
     """A problem's operators: those of its queries, or a join per pair of its join matrix."""
     if problem.queries:
         from nova_core.model.query_graph import expand
 
-        return expand(problem, push_filters=push, split_aggregates=split)
+        return expand(problem, push_filters=False, split_aggregates=False)
     graph = OperatorGraph.of(problem)
     many = len(graph)
     return QueryGraph(graph, np.arange(many), np.ones(many, np.int64), np.zeros(many, bool), {}, {})
@@ -458,12 +463,8 @@ class _Nodes:
     def _used(self, producer: Ints, consumer: Ints) -> Bools:
         """Nodes that have a path to a sink."""
         operators = self._queries.graph.operators
-        used = np.array([operators[row].kind == "sink" for row in self._row.tolist()], bool)
-        while True:
-            further = producer[used[consumer]]
-            if used[further].all():
-                return used
-            used[further] = True
+        sinks = np.array([operators[row].kind == "sink" for row in self._row.tolist()], bool)
+        return _with_producers(sinks, producer, consumer)
 
     def _table(
         self,

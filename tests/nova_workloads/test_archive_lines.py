@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nova_workloads.sensor_archive.files import SCHEMAS, TYPES, described
+from nova_workloads.sensor_archive.files import SCHEMAS, TYPES, content_of, described
 from nova_workloads.sensor_archive.parse import (
     BadFileError,
     Lines,
@@ -76,6 +76,11 @@ def test_a_sequence_file_of_another_kind() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="cannot be read: No such file"):
         read_content(str(tmp_path / "none.csv"))
+
+
+def test_a_file_by_its_path_and_its_address(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1;2")
+    assert content_of(str(tmp_path / "a.csv")) == content_of(f"file://{tmp_path}/a.csv") == b"1;2"
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

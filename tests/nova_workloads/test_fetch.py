@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
+from nova_core.model.packed import check_packed
 from nova_workloads import fetch
 from nova_workloads.download import (
     Fetcher,
@@ -27,7 +28,6 @@ from nova_workloads.download import (
     checked_base,
     retry_after,
     sha256_of,
-    whole_gzip,
 )
 from nova_workloads.fetch import SETTLED, Wanted, atlas_files, fetch_all
 
@@ -184,7 +184,7 @@ def test_a_file_comes_whole_whatever_happens(
     archive.etags = etags
     path, content = file_of(archive, 11)
     archive.faults[path] = list(faults)
-    entry = fetcher.file(archive.url + path, tmp_path / "d" / "f.gz", "d/f.gz", whole_gzip)
+    entry = fetcher.file(archive.url + path, tmp_path / "d" / "f.gz", "d/f.gz", check_packed)
     assert (tmp_path / "d" / "f.gz").read_bytes() == content
     assert entry.sha256 == hashlib.sha256(content).hexdigest() and entry.bytes == len(content)
     assert [p.name for p in (tmp_path / "d").iterdir()] == ["f.gz"]
@@ -202,11 +202,11 @@ def test_gives_up_and_goes_on_in_the_next_run(
     archive.faults[path] = [fault] * 4
     url = archive.url + path
     with pytest.raises(FetchError, match="run again to go on") as caught:
-        fetcher.file(url, tmp_path / "f.gz", "f.gz", whole_gzip)
+        fetcher.file(url, tmp_path / "f.gz", "f.gz", check_packed)
     assert url in str(caught.value) and len(archive.paths()) == 4
     assert not (tmp_path / "f.gz").exists()
     archive.asked.clear()
-    fetcher.file(url, tmp_path / "f.gz", "f.gz", whole_gzip)
+    fetcher.file(url, tmp_path / "f.gz", "f.gz", check_packed)
     assert (tmp_path / "f.gz").read_bytes() == content
     if fault == "cut":
         (_, _, headers) = archive.asked[0]
@@ -434,6 +434,7 @@ def test_what_is_no_result_is_refused(archive: Archive, fetcher: Fetcher, tmp_pa
         (["--sensors", "1", "--url", "ftp://host"], "expected an address such as https://"),
         (["--sensors", "1", "--url", "https://host/é"], "expected an address such as https://"),
         (["--sensors", "1", "--url", "https://[red]"], "expected an address such as https://"),
+        (["--sensors", "1", "--api-url", "ftp://host"], "--api-url ftp://host: expected an address"),
         (["--sensors", "1", "--to", "tomorrow"], "does not match the format"),
     ],
 )

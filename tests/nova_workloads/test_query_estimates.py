@@ -87,8 +87,7 @@ queries:
     operators: [{id: high, kind: filter, input: pressure, where: value > 2}]
 """
     (tmp_path / "problem.yaml").write_text(problem)
-    counts = load(database, read_problem(tmp_path / "problem.yaml"), tmp_path)
-    assert counts == {"29791-pressure": 2, "64394-pressure": 2}
+    load(database, read_problem(tmp_path / "problem.yaml"), tmp_path)
     rows = database.execute(f"SELECT * FROM {table_of('pressure')} ORDER BY t").fetchall()
     assert rows == [
         (1000, "29791-pressure", 29791, "x", 1.0),

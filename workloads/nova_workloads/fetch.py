@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from nova_core.errors import NovaError
+from nova_core.model.packed import check_packed
 from nova_workloads.download import (
     Entry,
     Fetcher,
@@ -21,7 +22,6 @@ from nova_workloads.download import (
     Manifest,
     MissingError,
     sha256_of,
-    whole_gzip,
 )
 
 SENSOR_ARCHIVE = "https://archive.sensor.community"
@@ -107,7 +107,8 @@ def fetch_all(
             if _is_here(one, path, manifest, fetcher, verify):
                 outcome.kept += 1
             else:
-                entry = fetcher.file(one.url, path, one.file, check or _check_of(path))
+                packed = check_packed if path.suffix == ".gz" else None
+                entry = fetcher.file(one.url, path, one.file, check or packed)
                 manifest.add(entry)
                 outcome.fetched += 1
                 outcome.bytes += entry.bytes
@@ -119,10 +120,6 @@ def fetch_all(
             in_a_row += 1
         progress(outcome)
     return outcome
-
-
-def _check_of(path: Path) -> Callable[[Path], None] | None:
-    return whole_gzip if path.suffix == ".gz" else None
 
 
 def _is_here(one: Wanted, path: Path, manifest: Manifest, fetcher: Fetcher, verify: bool) -> bool:

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nova_core.errors import NovaError, ProblemError
+from nova_core.errors import NovaError, ProblemError, first_line
+from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
+from nova_workloads.debs import HUMIDITY, JOIN, PRESSURE, STREAMS
+from nova_workloads.sensor_archive.sensors import EARTH_RADIUS
+from nova_workloads.sensor_archive.store import JOURNAL, MANIFEST
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Floats, Ints, Strings
-
-EARTH_RADIUS = 6371.0088  # km, mean
-LEFT, RIGHT, JOIN = "pressure", "humidity", "join"
-MANIFEST, JOURNAL = "manifest.json", "_commit.json"
-_NODE_COLUMNS = ("capacity", "worker", "memory", "cost", "tags", "host", "height", "penalty", "cpu")
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,6 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     Raises:
         NovaError: naming the file, the field, the value and what would be accepted.
     """
-    from nova_core.model.files import read_problem, write_problem
-
     nodes, place = _nodes(topology)
     if build.sink not in nodes.column("id").to_pylist():
         raise NovaError(f"--sink {build.sink!r}: {topology} has no such node")
@@ -88,7 +85,7 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
         )
     sensors = _sensors(prepared, build)
     node, distance = _assigned(sensors, nodes, place, topology, build)
-    document = output.suffix.lower() in (".yaml", ".yml", ".json")
+    document = output.suffix.lower() in DOCUMENT_SUFFIXES
     target = output.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as staging:
@@ -111,9 +108,7 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     return {
         "output": str(output),
         "nodes": nodes.num_rows,
-        "sources": {
-            stream: int((problem.sources.stream == stream).sum()) for stream in (LEFT, RIGHT)
-        },
+        "sources": {stream: int((problem.sources.stream == stream).sum()) for stream in STREAMS},
         "unmatched": sensors.num_rows - len(problem.sources),
         "pairs": pairs,
         "regions": len(np.unique(problem.sources.key)) if problem.sources.key is not None else 0,
@@ -149,7 +144,7 @@ def _nodes(topology: Path) -> tuple[Any, Floats | None]:
     """The topology as a table of a problem, and (n, 2) latitudes and longitudes if it has any."""
     from nova_core.model.columnar import POSITION_KINDS, read_columns
 
-    if topology.is_dir() or topology.suffix.lower() in (".yaml", ".yml", ".json"):
+    if topology.is_dir() or topology.suffix.lower() in DOCUMENT_SUFFIXES:
         return _nodes_of_problem(topology), None
     kinds: Any = {"id": "text", "capacity": "capacity", "worker": "flag", "tags": "text"}
     kinds |= {"host": "text", "memory": "number", "cost": "number", "lat": "number"}
@@ -196,7 +191,6 @@ def _nodes_of_problem(topology: Path) -> Any:
     import pyarrow as pa
 
     from nova_core.model.columns import file_columns
-    from nova_core.model.files import read_problem
     from nova_core.model.problem_writing import problem_tables
 
     columns = file_columns(problem_tables(read_problem(topology))["nodes"])
@@ -248,8 +242,7 @@ def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence
     except UnicodeEncodeError as error:
         raise NovaError(f"{prepared}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise NovaError(f"{prepared / table}: cannot be read: {reason}") from error
+        raise NovaError(f"{prepared / table}: cannot be read: {first_line(error)}") from error
 
 
 def _sensors(prepared: Path, build: Build) -> Any:
@@ -257,12 +250,9 @@ def _sensors(prepared: Path, build: Build) -> Any:
 
     numbers = ["sensor", "lat", "lon", "tuple_bytes", f"rate_{build.rate}"]
     batches = list(_batches(prepared, "sensors", ["id", "stream", "region"], numbers))
-    if not batches:
+    if not sum(map(len, batches)):
         raise NovaError(f"{prepared}: no sensors")
-    table = pa.Table.from_batches(batches)
-    if table.num_rows == 0:
-        raise NovaError(f"{prepared}: no sensors")
-    return table.sort_by("id")
+    return pa.Table.from_batches(batches).sort_by("id")
 
 
 def _assigned(
@@ -388,7 +378,7 @@ def _write_tables(
     if build.latencies is not None:
         _write_latencies(build.latencies, nodes, tables / "latency_pairs.parquet")
         named["latency_pairs"] = "latency_pairs.parquet"
-    operator: dict[str, Any] = {"id": JOIN, "left": LEFT, "right": RIGHT, "sink": build.sink}
+    operator: dict[str, Any] = {"id": JOIN, "left": PRESSURE, "right": HUMIDITY, "sink": build.sink}
     operator |= {"match": "matrix", "selectivity": build.selectivity}
     document = {"nova": 1, "name": build.name, "query": {"operators": [operator]}, "tables": named}
     (tables / "problem.yaml").write_text(dump(document, ".yaml"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, first_line
 from nova_core.model.columnar import open_input
 from nova_core.model.files import atomic_write
 from nova_workloads.reference import Results
@@ -138,7 +138,7 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         else:
             raise NovaError(f"{path}: expected a .csv, .jsonl or .parquet file")
     except (pa.ArrowException, OSError) as error:
-        raise NovaError(f"{path}: {str(error).partition(chr(10))[0]}") from error
+        raise NovaError(f"{path}: {first_line(error)}") from error
 
 
 def _numbers(batch: pa.RecordBatch, name: str, path: Path) -> Ints:

@@ -294,7 +294,7 @@ def _last_error(noise: Path) -> str:
 
 
 @contextmanager
-def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
+def progress(session: SparkSession) -> Iterator[Progress]:
     """Show on stderr the progress of Spark's tasks while the block runs."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -309,7 +309,7 @@ def progress(session: SparkSession, shown: bool = True) -> Iterator[Progress]:
         TimeElapsedColumn(),
         console=screen,
         transient=True,
-        disable=not (shown and screen.is_terminal),
+        disable=not screen.is_terminal,
     )
     ended = threading.Event()
     reported = Progress(bars)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, first_line
 from nova_core.model.columnar import open_input
 from nova_core.model.packed import PackedError, check_packed
 from nova_workloads.debs import HUMIDITY, PRESSURE
@@ -168,7 +168,7 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
     except UnicodeEncodeError as error:
         raise NovaError(f"{path}: the name of a folder of readings is UTF-8 text") from error
     except (pa.ArrowException, OSError) as error:
-        raise NovaError(f"{path}: cannot be read as Parquet: {_first_line(error)}") from error
+        raise NovaError(f"{path}: cannot be read as Parquet: {first_line(error)}") from error
     time = table.column(columns[3])
     if not pa.types.is_timestamp(time.type):
         raise NovaError(f"{path}: column {columns[3]!r} is {time.type}; expected timestamps")
@@ -182,7 +182,7 @@ def _parquet(path: Path, sensors: Sequence[str], regions: Sequence[str]) -> pa.T
             # Times may be finer than milliseconds.
             column = pc.cast(table.column(name), kind, safe=name != "time_ms")
         except pa.ArrowException as error:
-            raise NovaError(f"{path}: column {name!r}: {_first_line(error)}") from error
+            raise NovaError(f"{path}: column {name!r}: {first_line(error)}") from error
         table = table.set_column(
             index, name, column.cast(pa.int64()) if name == "time_ms" else column
         )
@@ -217,7 +217,7 @@ def _csv(path: Path, stream: str | None) -> pa.Table:
             ),
         )
     except (pa.ArrowException, OSError) as error:
-        raise NovaError(f"{path}: {_first_line(error)}") from error
+        raise NovaError(f"{path}: {first_line(error)}") from error
     if has_header:
         return table
     if stream is None:
@@ -246,11 +246,7 @@ def _header(path: Path) -> list[str]:
         with opened(path, "rt", encoding="utf-8") as file:
             return [name.strip() for name in file.readline().rstrip("\n").split(",")]
     except (OSError, PackedError, UnicodeDecodeError) as error:
-        raise NovaError(f"{path}: cannot be read: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+        raise NovaError(f"{path}: cannot be read: {first_line(error)}") from error
 
 
 def _split(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, first_line
 from nova_harness.results.schema import (
     VERSION,
     Calibrations,
@@ -224,11 +224,6 @@ SAMPLE_COLUMNS = [
     "right_emit_us",
     "measured",
 ]
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @dataclass(frozen=True)

@@ -82,3 +82,11 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     assert "working: half of it" in screen.getvalue()
     assert " 50%" in screen.getvalue()
     assert capsys.readouterr().err == ""
+
+
+def test_tables_show_brackets_as_they_are() -> None:
+    table = console.table("a[/b]", ["what"], [("[red]c",)])
+    screen = Console(file=io.StringIO(), width=80)
+    screen.print(table)
+    assert isinstance(screen.file, io.StringIO)
+    assert "a[/b]" in screen.file.getvalue() and "[red]c" in screen.file.getvalue()

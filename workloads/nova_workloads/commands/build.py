@@ -73,9 +73,8 @@ def build(sensors: Path, topology: Path, output: Path, as_json: bool, **argument
     if as_json:
         console.print_json(summary)
         return
-    table = console.table(arguments["name"], ["what", ">value"])
     nearest = summary["nearest"]
-    for what, value in (
+    rows = [
         ("nodes", f"{summary['nodes']:,}"),
         ("pressure sources", f"{summary['sources']['pressure']:,}"),
         ("humidity sources", f"{summary['sources']['humidity']:,}"),
@@ -89,6 +88,5 @@ def build(sensors: Path, topology: Path, output: Path, as_json: bool, **argument
         ("distance to it, km: greatest", console.number(nearest["km_max"] or 0.0)),
         ("digest", summary["digest"] or "-"),
         ("written to", summary["output"]),
-    ):
-        table.add_row(what, value)
-    console.show(table)
+    ]
+    console.show(console.table(arguments["name"], ["what", ">value"], rows))

@@ -124,7 +124,8 @@ def sensor_community(
     if (sensors is not None) + (bbox is not None) + everything != 1:
         raise NovaError("give --sensors, --bbox or --everything, one of them")
     fetcher = _fetcher(per_second, retries)
-    archive = fetching.SensorArchive(fetcher, checked_base(url), checked_base(api_url))
+    api = checked_base(api_url, "--api-url")
+    archive = fetching.SensorArchive(fetcher, checked_base(url), api)
     chosen = None if everything else set(sensors or ())
     days = fetching.days(first.date(), (last or first).date())
     if bbox is not None:
@@ -209,22 +210,16 @@ def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:
     if as_json:
         console.print_json(asdict(outcome))
     else:
-        table = console.table(str(directory), ["files", ">number"])
-        for what, number in (
-            ("fetched", outcome.fetched),
-            ("there already", outcome.kept),
-            ("not in the archive", len(outcome.missing)),
-            ("failed", len(outcome.failed)),
-        ):
-            table.add_row(what, f"{number:,}")
-        console.show(table)
-    _warn(outcome.missing)
+        rows = [
+            ("fetched", f"{outcome.fetched:,}"),
+            ("there already", f"{outcome.kept:,}"),
+            ("not in the archive", f"{len(outcome.missing):,}"),
+            ("failed", f"{len(outcome.failed):,}"),
+        ]
+        console.show(console.table(str(directory), ["files", ">number"], rows))
+    if outcome.missing:
+        more = f" and {len(outcome.missing) - 1} more" if len(outcome.missing) > 1 else ""
+        console.warn(f"not in the archive: {outcome.missing[0]}{more}")
     if outcome.failed:
         more = f" (and {len(outcome.failed) - 1} more)" if len(outcome.failed) > 1 else ""
         raise NovaError(f"{outcome.failed[0]}{more}")
-
-
-def _warn(missing: Sequence[str]) -> None:
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        console.warn(f"not in the archive: {missing[0]}{more}")

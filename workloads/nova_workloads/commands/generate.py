@@ -79,8 +79,7 @@ def generate(output: Path, as_json: bool, **arguments: Any) -> None:
     if as_json:
         console.print_json(summary)
         return
-    table = console.table(problem.name, ["what", ">value"])
-    for what, value in (
+    rows = [
         ("nodes", f"{len(problem.nodes):,}"),
         ("sources", f"{summary['sources']:,}"),
         ("pairs of sources to join", f"{summary['pairs']:,}"),
@@ -91,9 +90,8 @@ def generate(output: Path, as_json: bool, **arguments: Any) -> None:
         ("load", console.share(summary["rate"], summary["capacity"])),
         ("digest", problem.digest),
         ("written to", str(output)),
-    ):
-        table.add_row(what, value)
-    console.show(table)
+    ]
+    console.show(console.table(problem.name, ["what", ">value"], rows))
 
 
 def _summary(problem: Problem) -> dict[str, Any]:

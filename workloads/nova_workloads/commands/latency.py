@@ -10,7 +10,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
-from nova_workloads.commands.spark_options import spark_options
+from nova_workloads.commands.spark_options import bad_file_option, spark_options
 
 
 @click.command()
@@ -36,13 +36,7 @@ from nova_workloads.commands.spark_options import spark_options
     show_default=True,
     help="Which of them is the latency.",
 )
-@click.option(
-    "--on-bad-file",
-    type=click.Choice(["skip", "fail"]),
-    default="skip",
-    show_default=True,
-    help="A file that is not what its name claims is left out, or ends the run.",
-)
+@bad_file_option
 @spark_options
 @shared.json_option
 def latency(
@@ -62,7 +56,7 @@ def latency(
     from nova_workloads.spark import shown_session
 
     with shown_session(spark) as (session, shown):
-        report = filter_latencies(session, measurements, output, Filter(**settings), shown)
+        report = filter_latencies(session, measurements, output, Filter(**settings), shown.step)
     if as_json:
         console.print_json(report)
     else:
@@ -84,8 +78,7 @@ def _show(report: dict[str, Any]) -> None:
     over = report["outliers"]["over"]
     late = f"more than {over:g} times the latency; the filter ignores them"
     table.add_row("  outliers", f"{report['outliers']['samples']:,}", late)
-    summary = console.table("Latencies", ["what", ">value"])
-    for name, value in (
+    rows = [
         ("nodes", f"{coverage['nodes']:,}"),
         ("pairs", f"{pairs['count']:,}"),
         ("pairs, of all", console.share(pairs["count"], coverage["pairs_possible"])),
@@ -98,6 +91,5 @@ def _show(report: dict[str, Any]) -> None:
         ("neighbours of a node, median", console.number(coverage["neighbours_median"], 0)),
         (f"nodes with fewer than {coverage['few']}", f"{coverage['nodes_with_few_neighbours']:,}"),
         ("written to", report["output"]),
-    ):
-        summary.add_row(name, value)
-    console.show(table, summary)
+    ]
+    console.show(table, console.table("Latencies", ["what", ">value"], rows))

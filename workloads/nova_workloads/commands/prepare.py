@@ -11,7 +11,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
-from nova_workloads.commands.spark_options import spark_options
+from nova_workloads.commands.spark_options import bad_file_option, spark_options
 
 SHOWN_PROBLEMS = 10
 
@@ -79,13 +79,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option("--from", "first", type=click.DateTime(["%Y-%m-%d"]), help="First day.")
 @click.option("--to", "last", type=click.DateTime(["%Y-%m-%d"]), help="Last day.")
-@click.option(
-    "--on-bad-file",
-    type=click.Choice(["skip", "fail"]),
-    default="skip",
-    show_default=True,
-    help="A file that is not what its name claims is left out, or ends the run.",
-)
+@bad_file_option
 @spark_options
 @shared.json_option
 def prepare(
@@ -125,7 +119,7 @@ def prepare(
         last_day=last.date() if last else None,
     )
     with shown_session(spark) as (session, shown):
-        report = pipeline.prepare(session, archive, output, preparation, shown)
+        report = pipeline.prepare(session, archive, output, preparation, shown.step)
     if as_json:
         console.print_json(report)
     else:
@@ -148,9 +142,8 @@ def _show(report: dict[str, Any]) -> None:
             table.add_row(f"  {reason}", f"{count:,}", share, REASONS[reason])
     table.add_row("out", f"{readings['out']:,}", console.share(readings["out"], readings["in"]), "")
     days = report["days"]
-    summary = console.table("Prepared", ["what", ">value"])
     sensors = report["sensors"]
-    rows = (
+    rows = [
         ("days", f"{days['first']} to {days['last']} ({days['count']})"),
         ("files", f"{files['total']:,}"),
         ("files read now", f"{files['new']:,} ({files['new_bytes'] / 2**20:,.1f} MiB)"),
@@ -161,7 +154,5 @@ def _show(report: dict[str, Any]) -> None:
         ("pairs to join", f"{report['pairs']:,}"),
         ("seconds", f"{report['seconds']:.1f}"),
         ("written to", report["output"]),
-    )
-    for name, value in rows:
-        summary.add_row(name, value)
-    console.show(table, summary)
+    ]
+    console.show(table, console.table("Prepared", ["what", ">value"], rows))

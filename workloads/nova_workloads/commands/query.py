@@ -68,15 +68,14 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     if as_json:
         console.print_json({"operators": [asdict(one) for one in estimates]})
         return
-    table = console.table(
-        "What the readings say", ["operator", ">emitted", ">tuples/s", "estimate"]
-    )
+    rows = []
     for one in estimates:
         value = f"{one.name} {one.value:g}" if one.name else ""
         if one.keys:
             value += f", {one.keys:,} keys, {one.hot} hot"
-        table.add_row(f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value)
-    console.show(table)
+        rows.append((f"{one.query}/{one.operator}", f"{one.emitted:,}", f"{one.rate:.4g}", value))
+    headings = ["operator", ">emitted", ">tuples/s", "estimate"]
+    console.show(console.table("What the readings say", headings, rows))
     if output is not None:
         console.say(f"problem written to {output}")
 
@@ -108,13 +107,12 @@ def reorder(problem: Path, output: Path | None, seed: int, as_json: bool) -> Non
     if as_json:
         console.print_json({"queries": [asdict(one) for one in orders]})
         return
-    table = console.table(
-        "Orders", ["query", "as written", "found", ">joins receive, tuples/s", ">found "]
-    )
+    rows = []
     for one in orders:
         order = one.after if one.after != one.before else "the same"
-        table.add_row(one.query, one.before, order, f"{one.load:,.4g}", f"{one.reordered:,.4g}")
-    console.show(table)
+        rows.append((one.query, one.before, order, f"{one.load:,.4g}", f"{one.reordered:,.4g}"))
+    headings = ["query", "as written", "found", ">joins receive, tuples/s", ">found "]
+    console.show(console.table("Orders", headings, rows))
     if output is not None:
         console.say(f"problem written to {output}")
 

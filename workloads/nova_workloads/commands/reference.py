@@ -134,18 +134,22 @@ def _answer(join: Reference, compared: Comparison | None) -> dict[str, Any]:
 
 
 def _show(join: Reference, compared: Comparison | None) -> None:
-    table = console.table(f"windows of {join.window_ms} ms", ["what", ">number"])
-    table.add_row("tuples", f"{len(join.tuples):,}")
-    table.add_row("pairs of sensors", f"{len(join.pairs):,}")
-    table.add_row("windows with results", f"{join.windows:,}")
-    table.add_row("results that must come", f"{join.total:,}")
+    rows = [
+        ("tuples", f"{len(join.tuples):,}"),
+        ("pairs of sensors", f"{len(join.pairs):,}"),
+        ("windows with results", f"{join.windows:,}"),
+        ("results that must come", f"{join.total:,}"),
+    ]
+    if compared is not None:
+        rows += [
+            ("results that came", f"{compared.delivered:,}"),
+            ("  lost", f"{compared.lost:,}"),
+            ("  duplicated", f"{compared.duplicated:,}"),
+            ("  wrong", f"{compared.wrong:,}"),
+        ]
+    console.show(console.table(f"windows of {join.window_ms} ms", ["what", ">number"], rows))
     if compared is None:
-        console.show(table)
         return
-    table.add_row("results that came", f"{compared.delivered:,}")
-    for what in ("lost", "duplicated", "wrong"):
-        table.add_row(f"  {what}", f"{getattr(compared, what):,}")
-    console.show(table)
     for line in compared.lines():
         click.echo(line)
     for pair, number in list(compared.lost_per_pair.items())[: console.ROWS]:

@@ -216,13 +216,12 @@ def _show(summary: Summary) -> None:
     columns = [
         "output", ">tuples", ">asked/s", ">achieved/s", ">late ms p50", ">p99", ">max", ">held up s"
     ]  # fmt: skip
-    table = console.table("replayed", columns)
     parts = summary.parts if len(summary.parts) > 1 else []
+    rows = []
     for part in [*parts[: console.ROWS], summary.total]:
         name = "all" if part is summary.total else f"{part.name} {part.to}".strip()
-        table.add_row(name, f"{part.tuples:,}", *_figures(part, summary.paced))
-    err = console.output(stderr=True)
-    err.print(table)
+        rows.append((name, f"{part.tuples:,}", *_figures(part, summary.paced)))
+    console.output(stderr=True).print(console.table("replayed", columns, rows))
     if len(parts) > console.ROWS:
         console.say(f"{len(parts) - console.ROWS} more outputs; --json has them all")
     total = summary.total

@@ -112,10 +112,11 @@ def generate(
     if as_json:
         console.print_json(facts)
         return
-    table = console.table(str(output), ["what", ">value"])
-    table.add_row("nodes", f"{facts['nodes']:,}")
-    table.add_row("pairs of sources to join", f"{facts['pairs']:,}")
-    console.show(table)
+    rows = [
+        ("nodes", f"{facts['nodes']:,}"),
+        ("pairs of sources to join", f"{facts['pairs']:,}"),
+    ]
+    console.show(console.table(str(output), ["what", ">value"], rows))
 
 
 @scale.command()
@@ -154,12 +155,13 @@ def embed(
     if as_json:
         console.print_json({"output": str(output), **facts})
         return
-    table = console.table(str(output), ["what", ">value"])
-    table.add_row("nodes", f"{facts['nodes']:,}")
-    table.add_row("landmarks", f"{facts['landmarks']:,}")
-    table.add_row("latencies to them", f"{facts['pairs']:,}")
-    table.add_row("mean absolute error, ms", console.number(facts["mae"], 2))
-    console.show(table)
+    rows = [
+        ("nodes", f"{facts['nodes']:,}"),
+        ("landmarks", f"{facts['landmarks']:,}"),
+        ("latencies to them", f"{facts['pairs']:,}"),
+        ("mean absolute error, ms", console.number(facts["mae"], 2)),
+    ]
+    console.show(console.table(str(output), ["what", ">value"], rows))
 
 
 @scale.command()
@@ -269,9 +271,8 @@ def check(
 
 
 def _show(report: dict[str, Any]) -> None:
-    what = console.table(report["problem"], ["what", ">value"])
     totals, latency, load = report["totals"], report["latency"], report["load"]
-    for name, value in (
+    figures = [
         ("nodes", f"{report['nodes']:,}"),
         ("of them may host", f"{report['hosts']:,}"),
         ("joins", f"{report['pairs']:,}"),
@@ -283,8 +284,8 @@ def _show(report: dict[str, Any]) -> None:
         ("latency, ms: median, 90P, 99P", ", ".join(_quantiles(latency, 1))),
         ("load of nodes used, %: median, 90P, 99P", ", ".join(_quantiles(load, 100))),
         ("nodes used", f"{totals['nodes_used']:,}"),
-    ):
-        what.add_row(name, value)
+    ]
+    what = console.table(report["problem"], ["what", ">value"], figures)
     stages = console.table("Stages", ["stage", ">s", ">MiB, all processes"])
     for name, one in report["stages"].items():
         stages.add_row(name, console.number(one["seconds"]), f"{one['peak_mib']:,}")

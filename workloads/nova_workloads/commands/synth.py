@@ -134,18 +134,21 @@ def synth(
     if as_json:
         console.print_json(truth)
         return
-    table = console.table(str(directory), ["what", ">number", ">pressure", ">humidity"])
     files = truth["files"]
-    table.add_row("sensors", f"{settings.sensors:,}", "", "")
-    table.add_row("files", f"{files['written']:,}", "", "")
-    table.add_row("  not what they claim", f"{files['bad']:,}", "", "")
-    table.add_row("  absent", f"{files['absent']:,}", "", "")
-    table.add_row("megabytes", console.number(files["bytes"] / 1e6), "", "")
-    for what, counts in (
+    counted = [
         ("rows in good files", truth["rows"]),
         *((f"  {kind.replace('_', ' ')}", counts) for kind, counts in truth["faults"].items()),
         ("  clean", truth["clean"]),
-    ):
-        table.add_row(what, *(f"{counts[name]:,}" for name in ("rows", "pressure", "humidity")))
-    table.add_row("sensors that move", f"{len(truth['moved_sensors']):,}", "", "")
-    console.show(table)
+    ]
+    columns = ("rows", "pressure", "humidity")
+    rows = [
+        ("sensors", f"{settings.sensors:,}"),
+        ("files", f"{files['written']:,}"),
+        ("  not what they claim", f"{files['bad']:,}"),
+        ("  absent", f"{files['absent']:,}"),
+        ("megabytes", console.number(files["bytes"] / 1e6)),
+        *((what, *(f"{counts[name]:,}" for name in columns)) for what, counts in counted),
+        ("sensors that move", f"{len(truth['moved_sensors']):,}"),
+    ]
+    headings = ["what", ">number", ">pressure", ">humidity"]
+    console.show(console.table(str(directory), headings, rows))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,8 +26,6 @@ from nova_workloads.latencies.samples import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from nova_workloads.spark import Progress
 
 FEW_NEIGHBOURS = 20  # that Vivaldi measures (Nova paper: m = 20)
 OUTLIER = 3.0  # times the filtered latency
@@ -60,7 +58,7 @@ def filter_latencies(
     places: Sequence[Path],
     output: Path,
     settings: Filter,
-    progress: Progress | None = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Write one row per pair of nodes: ``source``, ``target``, ``latency`` (ms) and its support.
 
@@ -69,7 +67,7 @@ def filter_latencies(
         places: files and directories, see `nova_workloads.latencies.samples.list_files`.
         output: a Parquet file; `nova topology embed` reads it.
         settings: the filter.
-        progress: shows the current step.
+        step: called with the name of every step that begins.
 
     Returns:
         the report: files, samples, outliers, asymmetry and coverage.
@@ -80,10 +78,6 @@ def filter_latencies(
     began = time.monotonic()
     if output.suffix != ".parquet":
         raise NovaError(f"{output}: the pairs are written as .parquet, not {output.suffix!r}")
-
-    def step(description: str) -> None:
-        if progress is not None:
-            progress.step(description)
 
     step("listing files")
     files = list_files(places)

@@ -26,7 +26,6 @@ REASONS = {
 }
 LONGEST = 60_000.0  # ms; a probe gives up long before
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-SAMPLES = "source string, target string, time double, latency double, reason string, file string"
 
 # As documented for firmware 4460 and later; `addr`, `name` and `srcaddr` are what earlier ones say.
 _RESULT = """
@@ -114,7 +113,7 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     identified by the address that probe measures from; another one is named by its address.
 
     Returns:
-        the columns of `SAMPLES`.
+        ``source``, ``target``, ``time``, ``latency`` (ms), ``reason`` and ``file``.
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
@@ -175,7 +174,7 @@ def matrix_samples(spark: SparkSession, files: Sequence[str]) -> tuple[DataFrame
     Matrices are rounds of measurement, in the order given.
 
     Returns:
-        the columns of `SAMPLES`, and what is wrong with files that are no matrices.
+        the columns of `atlas_samples`, and what is wrong with files that are no matrices.
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 

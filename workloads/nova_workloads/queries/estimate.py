@@ -79,7 +79,7 @@ def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]
         tables = evaluate(database, problem, query)
         bound = bind(query, problem)
         for row, operator in enumerate(query.operators):
-            emitted = _count(database, tables[operator.id])
+            emitted = _number(database, f"SELECT count(*) FROM {tables[operator.id]}")
             one = Estimate(query.id, operator.id, emitted, emitted / seconds)
             changed, one = _operator(problem, number, row, one, bound, database, tables)
             estimates.append(one)
@@ -88,9 +88,10 @@ def estimated(problem: Problem, database: Any) -> tuple[Problem, list[Estimate]]
     return problem, estimates
 
 
-def _count(database: Any, table: str) -> int:
-    (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return int(count)
+def _number(database: Any, sql: str, *values: str) -> int:
+    """The only value of a query's only row."""
+    (number,) = database.execute(sql, list(values)).fetchone()
+    return int(number)
 
 
 def _sources(problem: Problem, database: Any, seconds: float) -> Any:
@@ -102,9 +103,8 @@ def _sources(problem: Problem, database: Any, seconds: float) -> Any:
     for row, (name, stream) in enumerate(zip(s.ids.tolist(), s.stream.tolist(), strict=True)):
         if stream not in streams:
             continue
-        (count,) = database.execute(
-            f"SELECT count(*) FROM {table_of(stream)} WHERE source = ?", [name]
-        ).fetchone()
+        sql = f"SELECT count(*) FROM {table_of(stream)} WHERE source = ?"
+        count = _number(database, sql, name)
         if not count:
             raise NovaError(f"readings: source {name!r} has none")
         rate[row] = count / seconds
@@ -125,15 +125,12 @@ def _operator(
     meaning = bound[operator.id]
     if meaning.kind == "project":
         return None, one
+    whole, instances = _physical(problem, number, row)
     if meaning.kind == "aggregate":
-        (windows,) = database.execute(
-            f"SELECT count(DISTINCT t) FROM {tables[operator.id]}"
-        ).fetchone()
-        results = _physical(problem, number, row, 1.0)[1]
-        groups = max(1, round(one.emitted / max(1, windows) / results))
+        windows = _number(database, f"SELECT count(DISTINCT t) FROM {tables[operator.id]}")
+        groups = max(1, round(one.emitted / max(1, windows) / instances))
         changed = msgspec.structs.replace(operator, groups=groups)
         return changed, replace(one, name="groups", value=groups)
-    whole, pairs = _physical(problem, number, row, 1.0)
     value = max(LEAST, one.rate / whole if whole > 0 else LEAST)
     if meaning.kind == "filter":
         value = min(1.0, value)
@@ -141,7 +138,7 @@ def _operator(
     one = replace(one, name="selectivity", value=value)
     changed = msgspec.structs.replace(operator, selectivity=value)
     if isinstance(changed, Join):
-        changed, keyed = _keys(changed, bound, database, tables, pairs)
+        changed, keyed = _keys(changed, bound, database, tables, instances)
         if keyed:
             one = replace(one, keys=changed.keys, hot=len(changed.hot))
     return changed, one
@@ -172,7 +169,7 @@ def _keys(
             f"FROM {tables[one.id]} GROUP BY ALL"
         )
     both = f"({counted[0]}) a JOIN ({counted[1]}) b USING (k)"
-    (many,) = database.execute(f"SELECT count(*) FROM {both}").fetchone()
+    many = _number(database, f"SELECT count(*) FROM {both}")
     by_source = join.match == "key"
     keys = max(1, round(many / pairs) if by_source else many)
     hot: list[HotKey] = []
@@ -190,14 +187,14 @@ def _keys(
     return msgspec.structs.replace(join, keys=keys, hot=hot), True
 
 
-def _physical(problem: Problem, number: int, row: int, selectivity: float) -> tuple[float, int]:
-    """Tuples/s of an operator with a selectivity, by the problem; the number of its instances."""
+def _physical(problem: Problem, number: int, row: int) -> tuple[float, int]:
+    """Tuples/s of an operator that all tuples pass, by the problem; the number of its instances."""
     from nova_core.model.query_graph import expand
 
     query = problem.queries[number]
     operators: list[LogicalOperator] = list(query.operators[: row + 1])
     if hasattr(operators[row], "selectivity"):
-        operators[row] = msgspec.structs.replace(operators[row], selectivity=selectivity)
+        operators[row] = msgspec.structs.replace(operators[row], selectivity=1.0)
     # Only the operators above that it reads count.
     needed, required = {operators[row].id}, []
     for one in reversed(operators):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, first_line
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -40,12 +40,17 @@ def connection() -> Any:
     return duckdb.connect(":memory:", config={"threads": 1})
 
 
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def table_of(stream: str) -> str:
     """Name of a stream's table, quoted."""
-    return '"stream ' + stream.replace('"', '""') + '"'
+    return quoted(f"stream {stream}")
 
 
-def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
+def load(database: Any, problem: Problem, folder: Path) -> None:
     """Read the readings of all streams that a problem describes into tables.
 
     A table has the columns ``t`` (ms), ``source``, and ``c0``, ``c1``, ... in the stream's order.
@@ -55,16 +60,12 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
         problem: with `streams`.
         folder: of the files.
 
-    Returns:
-        How many readings every source has.
-
     Raises:
         NovaError: naming the file and what is wrong with it.
     """
     if not folder.is_dir():
         raise NovaError(f"{folder}: no such directory")
     sources = problem.sources
-    counts: dict[str, int] = {}
     for stream in problem.streams:
         columns = [f"c{i} {SQL_TYPES[kind]}" for i, kind in enumerate(stream.columns.values())]
         table = table_of(stream.id)
@@ -77,11 +78,6 @@ def load(database: Any, problem: Problem, folder: Path) -> dict[str, int]:
             _read(database, stream, file, name)
             key = None if sources.key is None else str(sources.key[row])
             _check(database, stream, name, key, file.path)
-            (count,) = database.execute(
-                f"SELECT count(*) FROM {table} WHERE source = ?", [name]
-            ).fetchone()
-            counts[name] = int(count)
-    return counts
 
 
 class _File(NamedTuple):
@@ -131,7 +127,7 @@ def _read(database: Any, stream: Stream, file: _File, source: str) -> None:
             raise NovaError(
                 f"{path}: column {missing[0]!r} is missing; there are {', '.join(existing)}"
             )
-        columns = [_quoted(name) for name in stream.columns]
+        columns = [quoted(name) for name in stream.columns]
         where = f"WHERE {file.source} = ?" if file.source else ""
         database.execute(
             f"INSERT INTO {table_of(stream.id)} SELECT {file.time}, ?, {', '.join(columns)} "
@@ -139,11 +135,7 @@ def _read(database: Any, stream: Stream, file: _File, source: str) -> None:
             [source, path, *([source] if file.source else [])],
         )
     except duckdb.Error as error:
-        raise NovaError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        raise NovaError(f"{path}: cannot be read: {first_line(error)}") from error
 
 
 def _check(database: Any, stream: Stream, source: str, key: str | None, file: Path) -> None:

@@ -14,7 +14,7 @@ from nova_core.model.expressions import Call, Column, Constant, Expression
 from nova_core.model.query_binding import Bound, Window, bind
 from nova_engines.query_results import Span
 from nova_workloads.comparison import EXAMPLES, Comparison
-from nova_workloads.queries.readings import table_of
+from nova_workloads.queries.readings import quoted, table_of
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -27,10 +27,6 @@ ResultRow = tuple[int | float | str, ...]
 """Event time in ms, then the columns."""
 
 _SUMS = {"int": "BIGINT", "float": "DOUBLE"}
-
-
-def _name(query: str, operator: str) -> str:
-    return '"' + f"{query}/{operator}".replace('"', '""') + '"'
 
 
 def _sql(one: Expression, columns: Sequence[Column], names: Sequence[str]) -> str:
@@ -126,7 +122,7 @@ def evaluate(database: Any, problem: Problem, query: Query) -> dict[str, str]:
             continue
         inputs = [bound[name] for name in one.inputs]
         select = _select(one, inputs, [tables[name] for name in one.inputs])
-        tables[one.id] = _name(query.id, one.id)
+        tables[one.id] = quoted(f"{query.id}/{one.id}")
         database.execute(f"CREATE OR REPLACE TABLE {tables[one.id]} AS {select}")
     return tables
 

@@ -1,6 +1,6 @@
 """A problem's directory of Parquet tables in Spark: rows in the order of its files, checked.
 
-The format is that of `nova_core` (`nova_core.model.document`): a header and a table each of nodes,
+The format is that of `nova_core.model.problem_document`: a header and a table each of nodes,
 sources and pairs. All paths must be visible to the driver and every worker: on a local disk, or a
 file system that all of them mount.
 """

@@ -91,6 +91,7 @@ SCHEMAS |= {
 GLOB = "*{" + ",".join([*TYPES, MIXED]) + "}*.csv*"
 # A Python worker holds a file, its columns and their readings at once.
 LARGEST = 512 * 2**20
+WEB_TIMEOUT = 60  # s
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,21 @@ def is_local(place: str) -> bool:
 def is_web(place: str) -> bool:
     """Whether a place is on a web server."""
     return place.startswith(("http://", "https://"))
+
+
+def content_of(place: str) -> bytes:
+    """The bytes of a file of this machine or of the web.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    if is_web(place):
+        from urllib.request import urlopen
+
+        with urlopen(place, timeout=WEB_TIMEOUT) as answer:
+            content: bytes = answer.read()
+            return content
+    return Path(place.removeprefix("file://")).read_bytes()
 
 
 def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
@@ -192,13 +208,7 @@ def _addresses(place: str) -> list[str]:
     if is_web(place) and not place.endswith(".txt"):
         return [place]
     try:
-        if is_web(place):
-            from urllib.request import urlopen
-
-            with urlopen(place, timeout=60) as answer:
-                text = answer.read().decode()
-        else:
-            text = Path(place).read_text()
+        text = content_of(place).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NovaError(f"{place}: cannot be read: {reason}") from None

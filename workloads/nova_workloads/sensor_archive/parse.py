@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from nova_core.model.packed import PackedError, unpacked
-from nova_workloads.sensor_archive.files import LARGEST, SCHEMAS, TYPES, Schema, is_local, is_web
+from nova_workloads.sensor_archive.files import LARGEST, SCHEMAS, TYPES, Schema, content_of
 
 # Texts that sensors write instead of a number, in lower case.
 NO_NUMBER = ("nan", "unavailable", "unknown", "none", "null", "inf", "-inf")
@@ -28,7 +27,6 @@ _NULLS = ["", *_NO_NUMBERS.to_pylist(), "NaN"]
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WHOLE = re.compile(r"\s*[-+]?\d{1,18}\s*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-WEB_TIMEOUT = 60  # s
 
 
 class BadFileError(Exception):
@@ -108,14 +106,7 @@ def read_content(path: str) -> bytes:
         BadFileError: when it cannot be read.
     """
     try:
-        if is_web(path):
-            from urllib.request import urlopen
-
-            with urlopen(path, timeout=WEB_TIMEOUT) as answer:
-                content: bytes = answer.read()
-                return content
-        assert is_local(path), path
-        return Path(path.removeprefix("file://")).read_bytes()
+        return content_of(path)
     except OSError as error:
         raise BadFileError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
 

@@ -8,7 +8,7 @@ new sensor is read to locate its home.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from pyspark.sql import SparkSession
-
-    from nova_workloads.spark import Progress
 
 SECONDS_PER_DAY = 86_400
 
@@ -99,7 +97,7 @@ def prepare(
     places: Sequence[str],
     output: str,
     preparation: Preparation,
-    progress: Progress | None = None,
+    step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Read new files of an archive, clean them, and update the tables in a directory.
 
@@ -108,7 +106,7 @@ def prepare(
         places: see `nova_workloads.sensor_archive.files.list_files`.
         output: a directory: new, or one that earlier runs prepared with the same settings.
         preparation: how.
-        progress: shows the current step.
+        step: called with the name of every step that begins.
 
     Returns:
         the quality report, which is also written to ``report.json``.
@@ -119,7 +117,7 @@ def prepare(
     """
     store = Store(spark, output)
     try:
-        return _Run(spark, store, store.open(), preparation, progress).run(places)
+        return _Run(spark, store, store.open(), preparation, step).run(places)
     finally:
         store.close()
 
@@ -131,19 +129,15 @@ class _Run:
         store: Store,
         manifest: dict[str, Any] | None,
         preparation: Preparation,
-        progress: Progress | None,
+        step: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._store = store
         self._tables = Tables(spark, store)
         self._manifest = manifest
         self._preparation = preparation
-        self._progress = progress
+        self._step = step
         self._began = time.monotonic()
-
-    def _step(self, description: str) -> None:
-        if self._progress is not None:
-            self._progress.step(description)
 
     def run(self, places: Sequence[str]) -> dict[str, Any]:
         self._check_settings()

@@ -155,8 +155,9 @@ class Store:
                     f"here; if it is not, remove {lock}"
                 )
             self._delete(lock)
-        self._locked = True
+        # Where another run makes the file first, this fails, and the lock is that run's.
         self._write(lock, {"host": socket.gethostname(), "process": os.getpid()})
+        self._locked = True
 
     def close(self) -> None:
         """Remove uncommitted files, and the lock."""
