@@ -192,6 +192,7 @@ class Annealing(_Searching):
 
 def scaled(settings: dict[str, Any], joins: int, options: int) -> dict[str, Any]:
     """Settings of a search, with iterations in proportion to the joins, within bounds."""
+    joins = max(1, joins)  # queries of filters alone have none
     more = max(1, joins // JOINS)
     most = {
         "iterations": MOST_EVALUATIONS // (joins * options),
