@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nova_core.errors import NovaError
+from nova_core.extensions import Extensions
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
 
-GROUP = "nova.engines"
+_INSTALLED = Extensions("nova.engines", "engine")
 
 
 class Engine(Protocol):
@@ -62,13 +61,9 @@ class Engine(Protocol):
         ...
 
 
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def names() -> list[str]:
     """Names of all engines with an adapter, sorted."""
-    return sorted(_entry_points())
+    return _INSTALLED.names()
 
 
 def load(name: str) -> Engine:
@@ -77,12 +72,5 @@ def load(name: str) -> Engine:
     Raises:
         NovaError: for a name without an adapter, or an adapter that cannot be loaded.
     """
-    entry = _entry_points().get(name)
-    if entry is None:
-        known = ", ".join(names()) or "none"
-        raise NovaError(f"engine: unknown {name!r}; there are adapters for {known}")
-    try:
-        engine: Engine = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"engine {name}: cannot load {entry.value}: {error}") from error
+    engine: Engine = _INSTALLED.load(name)
     return engine

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nova_core.model.query_plan import QueryPlan
 
 PAIRS = 5
+# Names listed at most.
+NAMES = 6
 
 
 @click.command(short_help="Explain why a join runs where it does.")
@@ -180,6 +182,8 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
     """One node, for a person."""
     from rich.markup import escape
 
+    from nova_core.model.syntax import listed
+
     limit = shared.shown_rows(rows)
     free = answer.capacity - answer.load
     state = "may host joins" if answer.worker else "may not host joins"
@@ -191,9 +195,9 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
         + (f"; {console.number(free)} free" if free >= 0 else f"; overloaded by {-free:,.1f}"),
     ]
     if answer.produces:
-        lines.append(escape(f"produces {_some(answer.produces)}"))
+        lines.append(escape(f"produces {listed(answer.produces, NAMES)}"))
     if answer.sink_of:
-        lines.append(escape(f"consumes the results of {_some(answer.sink_of)}"))
+        lines.append(escape(f"consumes the results of {listed(answer.sink_of, NAMES)}"))
     hosted = [(one.pair, console.number(one.rate)) for one in answer.hosted[:limit]]
     if len(answer.hosted) > len(hosted):
         hosted.append((f"... {len(answer.hosted) - len(hosted):,} more", ""))
@@ -202,7 +206,7 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
             wish.pair,
             console.number(wish.gain),
             console.number(wish.needs) + ("" if wish.needs > free else " (would fit)"),
-            _some(wish.runs_on),
+            listed(wish.runs_on, NAMES),
         )
         for wish in answer.wishes
     ]
@@ -216,8 +220,3 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
         if gaining
         else "nobody would gain by being here",
     )
-
-
-def _some(names: tuple[str, ...], limit: int = 6) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.model.latencies import mean_of_directions
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints, PairLatencies, Strings
 from nova_core.workers import Workers
 
@@ -117,12 +118,9 @@ def symmetric(latency: Floats) -> Floats:
         raise ProblemError(f"latencies: shape {latency.shape}; a square matrix is expected")
     n = len(latency)
     check_latencies(latency.ravel(), lambda i: f"latencies: nodes {i // n} to {i % n}")
-    back = latency.T
-    mean = np.where(
-        np.isnan(latency), back, np.where(np.isnan(back), latency, (latency + back) / 2)
-    )
+    mean = mean_of_directions(latency)
     np.fill_diagonal(mean, 0.0)
-    return np.asarray(mean)
+    return mean
 
 
 def pairs_of(latency: Floats) -> PairLatencies:

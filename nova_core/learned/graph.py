@@ -32,7 +32,7 @@ from nova_core.learned.features import (
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph
+from nova_core.model.query_graph import QueryGraph, expand
 from nova_core.model.query_plan import QueryPlan, input_shares, instance_links
 
 Singles = NDArray[np.float32]
@@ -315,10 +315,8 @@ def _with_producers(inside: Bools, producer: Ints, consumer: Ints) -> Bools:
 
 
 def operators_of(problem: Problem) -> QueryGraph:
-    """A problem's operators: those of its queries, or a join per pair of its join matrix."""
+    """A problem's operators: those of its queries as written, or a join per pair of its matrix."""
     if problem.queries:
-        from nova_core.model.query_graph import expand
-
         return expand(problem, push_filters=False, split_aggregates=False)
     graph = OperatorGraph.of(problem)
     many = len(graph)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import ProblemError
@@ -82,7 +82,7 @@ class Call:
     of: tuple[Expression, ...]
     type: str
 
-    @property
+    @cached_property
     def text(self) -> str:
         """As it is written, with the brackets it needs."""
         if self.name not in _STRENGTH:
@@ -269,7 +269,8 @@ class Reader:
         if isinstance(node, exp.Neg):
             return self._negative(node)
         if isinstance(node, exp.Abs):
-            return Call("abs", (self._number(node.this),), self._number(node.this).type)
+            number = self._number(node.this)
+            return Call("abs", (number,), number.type)
         if isinstance(node, exp.Not):
             return Call("NOT", (self.condition(node.this),), "bool")
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):

@@ -212,7 +212,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = No
         tables: format of the tables in a directory: ``parquet`` (default) or ``arrow``.
 
     Raises:
-        PlanError: for a suffix or format that is not known, or parameters JSON cannot hold.
+        PlanError: for a suffix or format that is not known, or what JSON cannot hold.
         NovaError: when it cannot be written.
     """
     from nova_core.model.plan_writing import plan_text, write_plan_tables

@@ -37,9 +37,7 @@ def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Fl
     back = latency.T
     if np.array_equal(latency, back):
         return latency
-    both = np.where(
-        np.isnan(latency), back, np.where(np.isnan(back), latency, (latency + back) / 2)
-    )
+    both = mean_of_directions(latency)
     difference = np.abs(latency - back)
     difference[~np.isfinite(difference)] = 0.0
     filled = int(np.isnan(latency).sum() - np.isnan(both).sum())
@@ -54,7 +52,14 @@ def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Fl
             ProblemWarning,
             stacklevel=2,
         )
-    return np.asarray(both)
+    return both
+
+
+def mean_of_directions(latency: Floats) -> Floats:
+    """(n, n) mean of both directions, ms; of one that was not measured (NaN), the other one."""
+    back = latency.T
+    mean = np.where(np.isnan(back), latency, (latency + back) / 2)
+    return np.asarray(np.where(np.isnan(latency), back, mean))
 
 
 def read_latency(path: Path) -> tuple[list[str], Floats]:

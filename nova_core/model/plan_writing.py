@@ -195,7 +195,18 @@ def _tables(plan: Plan) -> dict[str, Table]:
         tables["partitions"] = partition_columns(plan, inputs, names)
     if plan.virtual_position is not None:
         tables["virtual"] = virtual_columns(plan, names)
-    return tables | {"edges": edge_columns(plan), "loads": load_columns(plan)}
+    tables |= {"edges": edge_columns(plan), "loads": load_columns(plan)}
+    for table, columns in tables.items():
+        for name, values in columns.items():
+            if name == "capacity" or not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+                continue
+            if np.isinf(values).any():
+                row = int(np.argmax(np.isinf(values)))
+                raise PlanError(
+                    f"plan: {table}[{row}].{name}: {values[row]} cannot be written; rates, sizes "
+                    "of tuples or latencies are too large"
+                )
+    return tables
 
 
 # --- the header ---------------------------------------------------------------------------------
@@ -238,7 +249,7 @@ def _header(plan: Plan, flows: Table, report: bool) -> dict[str, Any]:
         checked["constraints"] = {name: Row(row) for name, row in checked["constraints"].items()}
         checked["violations"] = [Row(row) for row in checked["violations"]]
         document["report"] = checked
-    document["totals"] = totals(plan, flows)
+    document["totals"] = plain(totals(plan, flows), "totals")
     return document
 
 
@@ -274,7 +285,7 @@ def plan_document(plan: Plan, report: bool = True) -> dict[str, Any]:
         report: whether to verify the plan and put the report in.
 
     Raises:
-        PlanError: for parameters or notes JSON cannot hold.
+        PlanError: for parameters, notes or sums that JSON cannot hold.
     """
     tables = _tables(plan)
     document = _header(plan, tables["edges"], report)
@@ -298,7 +309,7 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
         suffix: ``parquet`` or ``arrow``.
 
     Raises:
-        PlanError: for parameters or notes JSON cannot hold.
+        PlanError: for parameters, notes or sums that JSON cannot hold.
         NovaError: when it cannot be written.
     """
     tables = _tables(plan)

@@ -67,7 +67,7 @@ def read_sql(
 
 def _window(source: Text) -> tuple[_Window | None, str]:
     """The window clause, which comes last, and the text without it (of equal length)."""
-    from sqlglot import tokenize
+    from sqlglot import TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
     try:
@@ -75,11 +75,10 @@ def _window(source: Text) -> tuple[_Window | None, str]:
     except SqlglotError:
         source.parse()
         raise
-    words = [one.text.upper() for one in tokens]
-    if "WINDOW" not in words:
+    # Texts and quoted names are tokens of other types.
+    begin = next((one.start for one in tokens if one.token_type == TokenType.WINDOW), None)
+    if begin is None:
         return None, source.text
-    at = words.index("WINDOW")
-    begin = tokens[at].start
     clause = source.text[begin:].rstrip().removesuffix(";").rstrip()
     number = r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min)"
     match = re.fullmatch(

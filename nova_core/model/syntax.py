@@ -345,6 +345,12 @@ def unknown(what: str, name: str, accepted: Iterable[str]) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Names, and how many there are more than are shown."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
     """The types that a value may have, without their metadata."""
     if isinstance(kind, inspect.UnionType):

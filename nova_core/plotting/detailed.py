@@ -10,6 +10,8 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.syntax import listed
+from nova_core.model.verify import TOLERANCE
 from nova_core.plotting.parts import (
     BLUE,
     BY_PAIR,
@@ -120,21 +122,16 @@ def _draw_plan(axes: Axes, plan: Plan, space: Space, reference: float) -> Floats
     axes.add_line(Line2D([], [], color=GREY, linewidth=2, linestyle="--", label="result to sink"))
     if by_pair:
         for pair in range(plan.operator_count):
-            where = _several([str(v) for v in problem.nodes.ids[np.unique(i.node[i.pair == pair])]])
-            name = f"{plan.operator_name(pair)} on {where}"
+            hosts = problem.nodes.ids[np.unique(i.node[i.pair == pair])]
+            name = f"{plan.operator_name(pair)} on {listed(hosts.tolist(), 4)}"
             axes.add_line(Line2D([], [], color=BY_PAIR[pair], linewidth=4, label=plain(name)))
     return np.concatenate([*keep_clear, space.node[np.unique(i.node)]])
-
-
-def _several(names: Sequence[str], limit: int = 4) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
 
 
 def _draw_hosts(axes: Axes, plan: Plan, space: Space, reference: float, by_pair: bool) -> None:
     """What each node receives, as a disc inside the one of its capacity; a slice per pair."""
     nodes, i = plan.problem.nodes, plan.instances
-    over = plan.load > nodes.capacity * (1 + 1e-9)
+    over = plan.load > nodes.capacity * (1 + TOLERANCE)
     area = area_of(plan.load, reference, LARGEST, 24.0)
     for v in np.unique(i.node):
         here = np.flatnonzero(i.node == v)

@@ -8,6 +8,7 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
+from nova_core.model.verify import TOLERANCE
 from nova_core.plotting.parts import (
     BLUE,
     GREEN,
@@ -114,7 +115,7 @@ def _draw_flows(axes: Axes, plan: Plan, space: Space, seed: int) -> None:
 
 def _draw_many_hosts(axes: Axes, plan: Plan, space: Space) -> None:
     hosts = np.unique(plan.instances.node)
-    over = plan.load[hosts] > plan.problem.nodes.capacity[hosts] * (1 + 1e-9)
+    over = plan.load[hosts] > plan.problem.nodes.capacity[hosts] * (1 + TOLERANCE)
     # With very many nodes, the cells show where replicas run.
     kinds = [(over, VERMILLION, "D", "overloaded")]
     if len(plan.problem.nodes) <= SCATTERED:

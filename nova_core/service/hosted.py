@@ -178,8 +178,9 @@ class HostedPlacement:
             ProblemError: as `LivePlacement.apply`.
             UnwritableError: when it cannot be written; it has not happened then.
         """
-        # Reading it from disk takes longer than many joins.
-        long = not self._warm or self._sync or not self.loaded
+        # Reading it from disk takes longer than many joins. While a thread changes the placement,
+        # nothing else may read it.
+        long = not self._warm or self._sync or not self.loaded or self._lock.locked()
         long = long or self._journal.live.reach(event) > MANY_JOINS
         answer = await self._exclusively(lambda: self._apply(event, expected), apart=long)
         self._wake()

@@ -256,9 +256,9 @@ def _problem_text(problem: Problem) -> bytes:
 def _plan_text(plan: Plan) -> bytes:
     try:
         return plan_text(plan, ".json").encode()
-    except ValueError as error:
+    except PlanError as error:
         # Sums over positions or rates near the largest number there is.
-        raise RefusedError(409, f"the plan has figures that JSON cannot hold: {error}") from None
+        raise RefusedError(409, str(error)) from None
 
 
 def _explanation(plan: Plan, query: ExplainQuery) -> bytes:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.extensions import Extensions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 from nova_core.numbers import MOST_SEED
@@ -23,7 +23,6 @@ from nova_core.numbers import MOST_SEED
 if TYPE_CHECKING:
     from nova_core.model.query_graph import QueryGraph
 
-GROUP = "nova.strategies"
 RESOURCES = ("capacity", "worker", "requirement", "minimum-capacity", "link")
 """Constraints on nodes and links: what a strategy ignores that looks at latencies or rates only."""
 
@@ -197,17 +196,18 @@ def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
         yield pairs, np.flatnonzero(fit)
 
 
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _order(name: str) -> tuple[int, str]:
+    """Ours come first, in the order of the paper."""
+    ours = ["nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
+    return (ours.index(name) if name in ours else len(ours)), name
+
+
+_INSTALLED = Extensions("nova.strategies", "strategy", ProblemError, _order)
 
 
 def names(queries: bool = False) -> list[str]:
-    """Names of installed strategies: all, or those that place whole queries.
-
-    Ours come first, in the order of the paper.
-    """
-    order = ["nova", "nova-paper", "sink", "source", "top-c", "tree", "cl-sf", "cl-tree-sf"]
-    known = sorted(_entry_points(), key=lambda n: (order.index(n) if n in order else 99, n))
+    """Names of installed strategies: all, or those that place whole queries."""
+    known = _INSTALLED.names()
     return [name for name in known if takes_queries(load(name))] if queries else known
 
 
@@ -215,12 +215,9 @@ def load(name: str) -> type[Strategy]:
     """The strategy class of that name.
 
     Raises:
-        ProblemError: for a name that is not installed.
+        ProblemError: for a name that is not installed, or a package that cannot be loaded.
     """
-    entry = _entry_points().get(name)
-    if entry is None:
-        raise ProblemError(f"strategy: unknown {name!r}; installed are {', '.join(names())}")
-    strategy: type[Strategy] = entry.load()
+    strategy: type[Strategy] = _INSTALLED.load(name)
     return strategy
 
 

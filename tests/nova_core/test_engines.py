@@ -25,7 +25,7 @@ def test_flink_is_found_and_described() -> None:
 
 
 def test_unknown_engine_names_those_there_are() -> None:
-    with pytest.raises(NovaError, match=r"engine: unknown 'x'; there are adapters for .*flink"):
+    with pytest.raises(NovaError, match=r"engine: unknown 'x'; installed are .*flink"):
         load("x")
 
 

@@ -97,7 +97,7 @@ def empty_records() -> Any:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"kind": "rain"}, "workload.kind: unknown 'rain'; there are debs, queries"),
+        ({"kind": "rain"}, "workload.kind: unknown 'rain'; installed are debs, queries"),
         ({"regions": 0}, "workload: regions: 0 is not accepted"),
         ({"region": 1}, "did you mean 'regions'"),
         ({"kind": "queries", "file": "q.yaml"}, "readings"),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import msgspec
 
 from nova_core.errors import NovaError
+from nova_core.extensions import Extensions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_workloads.comparison import Comparison
 
-GROUP = "nova.workloads"
+_INSTALLED = Extensions("nova.workloads", "workload")
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         raise NotImplementedError
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def names() -> list[str]:
     """Kinds of workloads, sorted."""
-    return sorted(_entry_points())
+    return _INSTALLED.names()
 
 
 def workload(content: Mapping[str, Any], where: str = "workload") -> Workload:
@@ -194,11 +190,5 @@ def workload(content: Mapping[str, Any], where: str = "workload") -> Workload:
 
     content = dict(content)
     kind = content.pop("kind", "debs")
-    entry = _entry_points().get(kind)
-    if entry is None:
-        raise NovaError(f"{where}.kind: unknown {kind!r}; there are {', '.join(names())}")
-    try:
-        loaded: type[Workload] = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"workload {kind}: cannot load {entry.value}: {error}") from error
+    loaded: type[Workload] = _INSTALLED.load(kind, f"{where}.kind")
     return convert(content, Path(where), loaded, NovaError)

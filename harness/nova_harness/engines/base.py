@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nova_core.errors import NovaError
+from nova_core.extensions import Extensions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nova_harness.results.schema import OperatorCounts
     from nova_testbed.hosts import Hosts
 
-GROUP = "nova.runners"
+_INSTALLED = Extensions("nova.runners", "engine")
 # Starts a plan, for what flows by its start time, under a name; see `Engine.start`.
 Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
 DIRECT, KAFKA = "direct", "kafka"
@@ -419,13 +419,9 @@ class Runner(Protocol):
         ...
 
 
-def _entry_points() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def names() -> list[str]:
     """Names of all engines that can run plans, sorted."""
-    return sorted(_entry_points())
+    return _INSTALLED.names()
 
 
 def runner(name: str) -> Runner:
@@ -434,13 +430,7 @@ def runner(name: str) -> Runner:
     Raises:
         NovaError: for an unknown name, or a package that cannot be loaded.
     """
-    entry = _entry_points().get(name)
-    if entry is None:
-        raise NovaError(f"engine: unknown {name!r}; there are {', '.join(names())}")
-    try:
-        loaded: Runner = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"engine {name}: cannot load {entry.value}: {error}") from error
+    loaded: Runner = _INSTALLED.load(name)
     return loaded
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from nova_core import console
-from nova_core.errors import NovaError
+from nova_core.extensions import Extensions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from rich.table import Table as RichTable
 
-GROUP = "nova.figures"
 # Of drawings, as matplotlib's rcParams.
 STYLE: Any = {
     "axes.spines.top": False,
@@ -169,18 +167,17 @@ class Figure(ABC, Generic[ParametersT, Result]):
         return ()
 
 
-def _entry_points() -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _order(name: str) -> tuple[str, int]:
+    number = name.removeprefix(name.rstrip("0123456789"))
+    return name.removesuffix(number), int(number or 0)
+
+
+_INSTALLED = Extensions("nova.figures", "figure", order=_order)
 
 
 def names() -> list[str]:
     """Names of all figures, numbered ones by their numbers."""
-
-    def order(name: str) -> tuple[str, int]:
-        number = name.removeprefix(name.rstrip("0123456789"))
-        return name.removesuffix(number), int(number or 0)
-
-    return sorted(_entry_points(), key=order)
+    return _INSTALLED.names()
 
 
 def load(name: str) -> Figure[Any, Any]:
@@ -189,11 +186,5 @@ def load(name: str) -> Figure[Any, Any]:
     Raises:
         NovaError: for an unknown one, or one that cannot be loaded.
     """
-    entry = _entry_points().get(name)
-    if entry is None:
-        raise NovaError(f"figure: unknown {name!r}; known are {', '.join(names())}")
-    try:
-        figure: Figure[Any, Any] = entry.load()()
-    except (ImportError, AttributeError) as error:
-        raise NovaError(f"figure {name}: cannot load {entry.value}: {error}") from error
+    figure: Figure[Any, Any] = _INSTALLED.load(name)()
     return figure

@@ -129,9 +129,7 @@ class ChangeLink(_Event, tag="change-link", rename={"source_node": "from", "targ
 
     source_node: Name
     target_node: Name
-    budget: Annotated[
-        Annotated[float, Meta(ge=0)] | Literal["unlimited"], Meta(description="tuples/s")
-    ]
+    budget: Capacity
 
 
 class NewPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -17,7 +17,8 @@ from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
-from nova_core.model.syntax import unknown
+from nova_core.model.syntax import listed, unknown
+from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.tables import RIGHT, SINK
@@ -43,7 +44,7 @@ from nova_core.placement.live.events import (
 )
 from nova_core.placement.live.pieces import Pieces
 from nova_core.placement.live.placer import NoRoomError, Placer
-from nova_core.placement.live.state import TOLERANCE, Link, LiveState
+from nova_core.placement.live.state import Link, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE, SourceRows
 
 T = TypeVar("T")
@@ -189,8 +190,8 @@ def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
     sources = [s.sources.ids[row] for row in s.sources_on.of(node)]
     if sources:
         raise ProblemError(
-            f"remove-worker: {event.node!r} produces {_some(sources)}; remove the sources first, "
-            "or report its failure with fail-node"
+            f"remove-worker: {event.node!r} produces {listed(sources, 5)}; remove the sources "
+            "first, or report its failure with fail-node"
         )
     _refuse_sink(s, node, "remove-worker")
     _retire(placer, node, overload)
@@ -210,13 +211,9 @@ def _refuse_sink(state: LiveState, node: int, event: str) -> None:
     sinks = [state.joins.ids[join] for join in state.sinks_on.of(node)]
     if sinks:
         raise ProblemError(
-            f"{event}: {state.nodes.ids[node]!r} is the sink of {_some(sinks)}; move the sink first"
-            " (move-sink, also in the same batch)"
+            f"{event}: {state.nodes.ids[node]!r} is the sink of {listed(sinks, 5)}; move the sink "
+            "first (move-sink, also in the same batch)"
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> None:

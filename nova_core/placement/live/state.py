@@ -15,6 +15,7 @@ from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem, pair_name
+from nova_core.model.verify import TOLERANCE
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
@@ -37,9 +38,6 @@ from nova_core.placement.live.tables import (
     SourceRows,
 )
 from nova_core.placement.live.undo import Undoable
-
-# Relative excess that counts as rounding, as in `nova_core.model.verify`.
-TOLERANCE = 1e-9
 
 Link = tuple[int, int]
 

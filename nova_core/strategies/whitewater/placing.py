@@ -16,7 +16,7 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Ints, Links, Problem
+from nova_core.model.problem import Floats, Ints, Links, Problem
 from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
 from nova_core.strategies.whitewater.query import Network, ProfiledOperator, ProfiledQuery
@@ -192,6 +192,7 @@ class Annealing(_Searching):
 
 def scaled(settings: dict[str, Any], joins: int, options: int) -> dict[str, Any]:
     """Settings of a search, with iterations in proportion to the joins, within bounds."""
+    joins = max(1, joins)  # queries of filters alone have none
     more = max(1, joins // JOINS)
     most = {
         "iterations": MOST_EVALUATIONS // (joins * options),
@@ -209,20 +210,25 @@ def host_options(problem: Problem, options: int) -> list[Ints]:
     Raises:
         InfeasibleError: when there is none for some pair.
     """
-    from scipy.spatial import cKDTree
-
     from nova_core.model.objectives import leg_weights
     from nova_core.placement.geometric_median import geometric_median, pair_anchors
 
     points = geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
     hosts_of: dict[int, Ints] = {}
     for pairs, fit in able_workers(problem, "whitewater"):
-        able = fit[problem.nodes.capacity[fit] > 0]
-        hosts = able if len(able) else fit
-        count = min(options, len(hosts))
-        _, near = cKDTree(problem.nodes.position[hosts]).query(points[pairs], k=count)
-        hosts_of |= zip(pairs.tolist(), hosts[near].reshape(-1, count), strict=True)
+        hosts_of |= zip(pairs.tolist(), _nearest(problem, fit, points[pairs], options), strict=True)
     return [hosts_of[pair] for pair in range(len(hosts_of))]
+
+
+def _nearest(problem: Problem, hosts: Ints, points: Floats, options: int) -> Ints:
+    """(k, m) the hosts nearest to (k, d) points; those with capacity where there are any."""
+    from scipy.spatial import cKDTree
+
+    able = hosts[problem.nodes.capacity[hosts] > 0]
+    able = able if len(able) else hosts
+    count = min(options, len(able))
+    near = cKDTree(problem.nodes.position[able]).query(points, k=count)[1]
+    return np.asarray(able[near].reshape(-1, count))
 
 
 def query_trees(
@@ -245,27 +251,21 @@ def query_trees(
         InfeasibleError: when no node may host operators.
         ProblemError: for operators that WhiteWater does not have.
     """
-    from scipy.spatial import cKDTree
-
     from nova_core.model.query_plan import link_weights
     from nova_core.queries.virtual import virtual_positions
 
     weight = link_weights(queries, "latency")
     points = virtual_positions(queries, problem.nodes.position, weight).point
     workers = np.flatnonzero(problem.nodes.worker)
-    able = workers[problem.nodes.capacity[workers] > 0]
-    able = able if len(able) else workers
     bodies = queries.bodies
-    if len(bodies) and not len(able):
+    if len(bodies) and not len(workers):
         raise InfeasibleError(
             "whitewater: no node may host operators; make one a worker",
             float(queries.required.sum()),
         )
     near: Ints = np.empty((0, 0), np.int64)
     if len(bodies):
-        count = min(options, len(able))
-        nearest = cKDTree(problem.nodes.position[able]).query(points[bodies], k=count)[1]
-        near = able[np.reshape(nearest, (-1, count))]
+        near = _nearest(problem, workers, points[bodies], options)
     pinned = queries.graph.pinned()
     used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
     hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}

@@ -371,3 +371,22 @@ def test_any_damage_is_an_error_or_the_plan(
     except NovaError as error:
         assert "\n" not in str(error)
         assert "plan.json" in str(error)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.yaml", "plan"])
+@pytest.mark.parametrize(
+    ("rate", "place"), [(1e308, r"instances\[0\]\.required_capacity"), (3e307, r"totals\.\w+")]
+)
+def test_sums_that_no_float_holds_are_refused(
+    plan: Plan, tmp_path: Path, name: str, rate: float, place: str
+) -> None:
+    sources = plan.problem.sources
+    rates = np.full(len(sources), rate)
+    sources = dataclasses.replace(sources, rate=rates, tuple_bytes=None)
+    problem = dataclasses.replace(plan.problem, sources=sources)
+    large = Plan.whole(problem, np.array([1, 1]), "by hand")
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(PlanError, match=f"plan: {place}: inf cannot be written"),
+    ):
+        write_plan(large, tmp_path / name)

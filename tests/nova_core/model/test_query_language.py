@@ -255,3 +255,17 @@ def test_expressions_need_streams(tmp_path: Path) -> None:
 
 def test_places_count_from_one() -> None:
     assert "line 2, column 1:" in str(Text("q", "a\nb").error("wrong", 2))
+
+
+@pytest.mark.parametrize("name", ["abs", "-"])
+def test_nesting_costs_no_more_than_its_length(name: str) -> None:
+    columns = STREAMS["humidity"]
+    text = read_value(f"{name}(" * 30 + "n" + ")" * 30, columns, "x").text
+    assert read_value(text, columns, "x").text == text
+
+
+@pytest.mark.parametrize("text", ["SELECT * FROM s WHERE s.k = 'window'", 'SELECT "window" FROM s'])
+def test_only_the_word_alone_begins_windows(text: str) -> None:
+    columns = [Column("s", "k", "text"), Column("s", "window", "int")]
+    (operator,) = read_sql(text, {"s": columns}, "x")
+    assert operator.id in ("filter-1", "select")

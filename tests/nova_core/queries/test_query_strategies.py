@@ -120,6 +120,14 @@ def test_bottom_up_begins_at_sources_and_top_down_at_the_sink() -> None:
     assert problem.distance(up, sink).mean() > 0
 
 
+@pytest.mark.parametrize("strategy", names(queries=True))
+def test_a_filter_alone_runs_with_its_sources(strategy: str) -> None:
+    filters = document({"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5})
+    plan = place(asking(topology(1), filters), strategy)
+    assert len(plan.instances) == 0
+    assert verify(plan).honest
+
+
 def test_more_candidates_cost_no_more() -> None:
     problem = asking(topology(3, 12), SHAPES["chain"])
     few, many = (create("ifcop", iterations=n).solve(problem).notes["cost"] for n in (1, 300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from starlette.testclient import TestClient
 
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
+from nova_core.placement.live import LivePlacement, parse_event
 from nova_core.schemas import schema_of
 from nova_core.service import hosted
 from nova_core.service.intake import SMALL
@@ -577,3 +579,21 @@ def test_parameters_are_refused_by_name(placed: TestClient, query: str, said: st
     answer = placed.get(f"/placements/field/deltas?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"].startswith(said)
+
+
+def test_nothing_reads_a_placement_while_a_thread_changes_it(
+    placed: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far an event reaches is estimated outside the lock, so only while nobody holds it."""
+    assert placed.post("/placements/field/events", json=rate(26)).status_code == 200
+    placement = placed.app_state["store"].placements["field"]
+    monkeypatch.setattr(LivePlacement, "reach", lambda *_: pytest.fail("read meanwhile"))
+
+    async def follow() -> tuple[bytes, int]:
+        async with placement._lock:
+            waiting = asyncio.create_task(placement.follow(parse_event(json.dumps(rate(27))), None))
+            await asyncio.sleep(0.01)
+        return await waiting
+
+    assert placed.portal is not None
+    assert placed.portal.call(follow)[1] == 2

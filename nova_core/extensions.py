@@ -1,0 +1,53 @@
+"""What installed packages add to Nova by entry points: engines, strategies, workloads, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from nova_core.errors import NovaError
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """Everything of one kind.
+
+    Attributes:
+        group: of the entry points.
+        kind: what errors call one.
+        error: class of the errors raised.
+        order: sort key of names.
+    """
+
+    group: str
+    kind: str
+    error: type[NovaError] = NovaError
+    order: Callable[[str], Any] = str
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+    def names(self) -> list[str]:
+        """Names of all that are installed, in order."""
+        return sorted(self._entry_points(), key=self.order)
+
+    def load(self, name: str, where: str | None = None) -> Any:
+        """The object that an entry point names.
+
+        Args:
+            name: of the entry point.
+            where: what the error for an unknown name begins with; None for the kind.
+
+        Raises:
+            NovaError: for a name that is not installed, or a package that cannot be loaded.
+        """
+        entry = self._entry_points().get(name)
+        if entry is None:
+            known = ", ".join(self.names()) or "none"
+            raise self.error(f"{where or self.kind}: unknown {name!r}; installed are {known}")
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            raise self.error(f"{self.kind} {name}: cannot load {entry.value}: {error}") from error

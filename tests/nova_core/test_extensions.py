@@ -1,0 +1,36 @@
+"""What installed packages add by entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from nova_core.errors import NovaError, ProblemError
+from nova_core.extensions import Extensions
+from nova_core.strategies import create
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
+    found = [EntryPoint(name, place, "things") for name, place in places.items()]
+    monkeypatch.setattr("nova_core.extensions.entry_points", lambda group: found)
+
+
+def test_names_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, b="json:loads", a="json:dumps", last="json:load")
+    assert Extensions("things", "thing").names() == ["a", "b", "last"]
+    late = Extensions("things", "thing", order=lambda name: (name != "last", name))
+    assert late.names() == ["last", "a", "b"]
+    with pytest.raises(NovaError, match="thing: unknown 'c'; installed are last, a, b"):
+        late.load("c")
+    with pytest.raises(NovaError, match=r"file\.kind: unknown 'c'"):
+        late.load("c", "file.kind")
+
+
+@pytest.mark.parametrize("place", ["no_such_module:thing", "json:no_such_thing"])
+def test_a_package_that_cannot_be_loaded_is_named(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    install(monkeypatch, broken=place)
+    with pytest.raises(ProblemError, match=f"strategy broken: cannot load {place}: "):
+        create("broken")
