@@ -625,6 +625,30 @@ def test_a_hand_over_replaces_only_what_changes(
     assert other.kinds == ["resumed"] and other.check() == 3
 
 
+def test_one_hand_over_fails_and_the_engine_does_not_answer(
+    world: Callable[[], World], begin_two: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other job has been replaced all the same."""
+    engine = Engine(world())
+    one = begin_two(engine)
+    one.run(3)
+    deaf, other = one.controller.groups
+    source = engine.world.jobs_[deaf.running.job.job].sources
+    source[min(source)].deaf_until = engine.world.now + 14_000
+    before = {group.running.job.job for group in (deaf, other)}
+
+    def silent() -> Any:
+        raise NovaError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "jobs", silent)
+        assert list(one.controller.deployer.hand_over([deaf, other], "test")) == [other]
+    assert one.log[-1].text == "a job that did not take over may still run: no answer"
+    one.run(20)
+    assert deaf.running.job.job in before and other.running.job.job not in before
+    assert one.kinds[-1] == "failed" and one.check() == 3
+
+
 def test_a_failure_stops_only_what_it_hits(world: Callable[[], World], begin_two: Begin) -> None:
     engine = Engine(world())
     one = begin_two(engine)

@@ -31,6 +31,7 @@ def cell_of(
     *,
     pair: int = 0,
     repeated: int = 0,
+    window_ms: int = 100,
 ) -> CellFolder:
     """A finished cell of one join whose k-th result is due k / RATE s after the begin.
 
@@ -40,12 +41,13 @@ def cell_of(
         events: what happened.
         pair: of the join.
         repeated: so many of the first results came again, 30 s later.
+        window_ms: length of windows.
     """
     facts = CellFacts(
         strategy="nova",
         engine="flink",
         transport="direct",
-        window_ms=100,
+        window_ms=window_ms,
         rate=RATE,
         stress=False,
         repetition=1,
@@ -109,6 +111,18 @@ def test_results_that_stopped_and_came_again(tmp_path: Path) -> None:
     assert found.late == int((latency > 1000).sum())
     assert found.per_s[19] == RATE and found.per_s[23] == 0
     assert [at for at, _ in found.events] == pytest.approx([20, 20.7, 26.4], abs=1e-3)
+
+
+def test_results_of_long_windows_have_not_stopped_between_two_windows(tmp_path: Path) -> None:
+    second = np.floor(due_s())
+    # Every other one comes a little late.
+    latency = 1000 * (second + 1 - due_s()) + np.where(second % 2, 150, 50)
+    events = [event(20, "disturbed", "load")]
+    found = course(cell_of(tmp_path / "cell", latency, events, window_ms=1000))
+    assert found.recoveries[0].results_s is None
+    latency[(second >= 20) & (second < 24)] += 4000
+    found = course(cell_of(tmp_path / "other", latency, events, window_ms=1000))
+    assert found.recoveries[0].results_s == pytest.approx(5, abs=0.2)
 
 
 def test_repeated_results_count_once(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ class Deployer:
         try:
             first = _at_once(lambda group: self._deploy(group, from_ms), self.groups)
         except BaseException:
-            self._end_strays()
+            self.cancel()
             raise
         for group, running in first.items():
             group.adopt(running)
@@ -400,11 +400,14 @@ class Deployer:
         begun = _at_once(tried(lambda group: begin(group, new[group])), list(new))
         for group in begun:
             group.adopt(new[group])
-        if len(begun) < len(groups):
-            self._end_strays()
         if begun:
             self.log.forget(*begun)
             self._changed()
+        if len(begun) < len(groups):
+            try:
+                self._end_strays()
+            except NovaError as error:
+                self.log.say("failed", f"a job that did not take over may still run: {error}")
         return begun
 
     def end(self) -> int:

@@ -260,6 +260,7 @@ class Disturbing:
         self._ended = threading.Event()
         self._undo = ExitStack()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._adding: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin; its times count from now."""
@@ -270,6 +271,8 @@ class Disturbing:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+        for thread in self._adding:
+            thread.join()
         self._undo.close()
 
     def _run(self) -> None:
@@ -319,7 +322,8 @@ class Disturbing:
             return job.end
         if event.what == "add":
             # That takes seconds where CPUs are busy; what is due meanwhile does not wait for it.
-            threading.Thread(target=self._add, args=(event.host,), daemon=True).start()
+            self._adding.append(threading.Thread(target=self._add, args=(event.host,), daemon=True))
+            self._adding[-1].start()
             return lambda: None
         if event.what in ("kill", "hang"):
             pids = self._worker(event.host)

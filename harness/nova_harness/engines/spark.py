@@ -320,13 +320,13 @@ class SparkEngine:
 
     def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
         """Give the driver an order, and wait until its first batch has finished."""
-        d = self.deployment
-        number = 1 + max((int(job.job) for job in self.jobs()), default=-1)
-        dataflow = from_plan(plan, plan.problem, workload(0))
+        d, flow = self.deployment, workload(0)
+        number = 1 + max(self._numbers(), default=-1)
+        dataflow = from_plan(plan, plan.problem, flow)
         order = {
             "name": name,
             "dataflow": dataflow.to_json(),
-            "workload": workload(0).to_json(),
+            "workload": flow.to_json(),
             "results": d.result_file(RESULTS),
             "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
         }
@@ -334,7 +334,7 @@ class SparkEngine:
             path = Path(directory) / "order.json"
             path.write_text(json.dumps(order), "utf-8")
             d.hosts[d.sink].put(path, f"{d.orders}/{number}.order.json")
-        job = SparkJob(self, number, dataflow, workload(0))
+        job = SparkJob(self, number, dataflow, flow)
         try:
             job.workload = workload(job.await_state().start_ms)
         except BaseException:
@@ -354,16 +354,19 @@ class SparkEngine:
 
     def jobs(self) -> list[JobState]:
         """The driver's orders."""
-        d = self.deployment
-        names = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
-        numbers = sorted(int(one.split(".")[0]) for one in names if one.endswith(".order.json"))
         states = []
-        for number in numbers:
-            state = d.state(f"{number}.state.json")
+        for number in self._numbers():
+            state = self.deployment.state(f"{number}.state.json")
             word = "waiting" if state is None else state.state
             runs = word not in (FINISHED, ENDED, FAILED)
             states.append(JobState(str(number), f"order {number}", word, own=True, runs=runs))
         return states
+
+    def _numbers(self) -> list[int]:
+        """Numbers of the driver's orders, sorted."""
+        d = self.deployment
+        names = d.hosts[d.sink].run(f"ls {d.orders} 2>/dev/null", check=False).stdout.split()
+        return sorted(int(one.split(".")[0]) for one in names if one.endswith(".order.json"))
 
     def _known(self, job: str) -> JobState:
         for one in self.jobs():

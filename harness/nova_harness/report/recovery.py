@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 # Disturbances that begin within this time count as one.
 TOGETHER_S = 1.0
-# A join that delivers nothing for longer than this has stopped.
-SILENT_S = 1.0
+# A join has stopped if it delivers nothing for longer than this, and for longer than so many of its
+# windows: results of a window come together.
+SILENT_S, SILENT_WINDOWS = 1.0, 2
 # Latency is normal if it exceeds the one before by at most this share, for this many seconds.
 NEAR, STEADY_S = 0.2, 5
 # Seconds compared before the first disturbance; time to settle after the last one, s.
@@ -152,6 +153,7 @@ def course_of(cell: CellFolder) -> Course | None:
     together = _together(disturbed)
     first, last = together[0][0], together[-1][0]
     before = p50[max(0, int(first) - BEFORE_S) : max(1, int(first))]
+    silent_s = max(SILENT_S, SILENT_WINDOWS * facts.window_ms / 1000)
     usual = float(np.nanmedian(before)) if np.isfinite(before).any() else math.nan
     ends = [at for at, _ in together[1:]] + [length_s]
     recoveries = []
@@ -163,7 +165,7 @@ def course_of(cell: CellFolder) -> Course | None:
                 text,
                 at,
                 min(seen, default=None),
-                _silence_ended(results, at, end),
+                _silence_ended(results, at, end, silent_s),
                 _normal_after(p50, usual, at, end),
                 float(results.latency_ms[mine].max(initial=0)),
             )
@@ -213,7 +215,7 @@ def _levels(latency_ms: Floats) -> tuple[float, float]:
     return middle, high
 
 
-def _silence_ended(results: _Results, at_s: float, end_s: float) -> float | None:
+def _silence_ended(results: _Results, at_s: float, end_s: float, silent_s: float) -> float | None:
     """When the last of the joins that stopped in a time delivered again, s after its begin."""
     latest: float | None = None
     for pair in np.unique(results.pair).tolist():
@@ -221,7 +223,7 @@ def _silence_ended(results: _Results, at_s: float, end_s: float) -> float | None
         inside = arrive[(arrive > at_s) & (arrive < end_s)]
         moments = np.concatenate(([at_s], inside, [end_s]))
         gaps = np.diff(moments)
-        if gaps.max() > SILENT_S:
+        if gaps.max() > silent_s:
             after = int(gaps.argmax())
             again = math.inf if after == len(inside) else float(inside[after]) - at_s
             latest = again if latest is None else max(latest, again)
