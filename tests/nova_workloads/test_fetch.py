@@ -434,6 +434,10 @@ def test_what_is_no_result_is_refused(archive: Archive, fetcher: Fetcher, tmp_pa
         (["--sensors", "1", "--url", "ftp://host"], "expected an address such as https://"),
         (["--sensors", "1", "--url", "https://host/é"], "expected an address such as https://"),
         (["--sensors", "1", "--url", "https://[red]"], "expected an address such as https://"),
+        (
+            ["--sensors", "1", "--api-url", "ftp://host"],
+            "--api-url ftp://host: expected",
+        ),
         (["--sensors", "1", "--to", "tomorrow"], "does not match the format"),
     ],
 )

@@ -326,8 +326,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def checked_base(url: str) -> str:
+def checked_base(url: str, option: str = "--url") -> str:
     """A base address without a slash at its end.
+
+    Args:
+        url: the address.
+        option: of the command line that gave it, for errors.
 
     Raises:
         FetchError: for one that is not http or https.
@@ -339,5 +343,5 @@ def checked_base(url: str) -> str:
         # Brackets without an IPv6 address in them.
         right = False
     if not right:
-        raise FetchError(f"--url {url}: expected an address such as https://host/path")
+        raise FetchError(f"{option} {url}: expected an address such as https://host/path")
     return url.rstrip("/")

@@ -124,7 +124,8 @@ def sensor_community(
     if (sensors is not None) + (bbox is not None) + everything != 1:
         raise NovaError("give --sensors, --bbox or --everything, one of them")
     fetcher = _fetcher(per_second, retries)
-    archive = fetching.SensorArchive(fetcher, checked_base(url), checked_base(api_url))
+    api = checked_base(api_url, "--api-url")
+    archive = fetching.SensorArchive(fetcher, checked_base(url), api)
     chosen = None if everything else set(sensors or ())
     days = fetching.days(first.date(), (last or first).date())
     if bbox is not None:
