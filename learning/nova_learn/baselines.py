@@ -102,8 +102,8 @@ class Trees:
         boosters = {}
         columns, held = _columns(vector, data), _columns(vector, validation)
         for metric in METRICS:
-            target, known = _target(data, metric)
-            held_target, held_known = _target(validation, metric)
+            target, known = data.target(metric)
+            held_target, held_known = validation.target(metric)
             aim = {"objective": "binary", "is_unbalance": True} if metric in CLASSES else {
                 "objective": "regression"
             }  # fmt: skip
@@ -137,11 +137,3 @@ def _columns(vector: str, data: Dataset) -> np.ndarray:
     of = VECTORS[vector]
     pairs = zip(data.parts(), data.graphs, strict=True)
     return np.stack([np.concatenate([of(part), of(graph)]) for part, graph in pairs])
-
-
-def _target(data: Dataset, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    values = data.labels[metric]
-    known = np.isfinite(values)
-    if metric not in CLASSES:
-        values = np.log10(1 + UNITS[metric] * np.where(known, values, 0.0))
-    return values, known

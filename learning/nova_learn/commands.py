@@ -323,25 +323,19 @@ def _values(vector: str, dataset: Dataset, test: Dataset, split: int) -> dict[st
 
 def _tables(rows: list[dict[str, Any]]) -> list[Any]:
     from nova_core.learned.network import METRICS
+    from nova_learn.evaluate import score_text
 
     tables = []
     for origin in dict.fromkeys(row["origin"] for row in rows):
-        table = console.table(
-            f"Origin {origin}: q-error Q50/Q95, or accuracy on balanced data",
-            ["group", "by", ">traces", *(f">{metric}" for metric in METRICS)],
-        )
+        cells = []
         for row in rows:
             if row["origin"] == origin:
                 scores = row["scores"]
-                cells = [_cell(scores[metric]) for metric in METRICS]
                 name = f"{row['group']}: {row['predictor']}"
-                table.add_row(name, row["by"], f"{scores['success']['count']:,}", *cells)
-        tables.append(table)
+                traces = f"{scores['success']['count']:,}"
+                texts = (score_text(scores[metric]) for metric in METRICS)
+                cells.append((name, row["by"], traces, *texts))
+        title = f"Origin {origin}: q-error Q50/Q95, or accuracy on balanced data"
+        headings = ["group", "by", ">traces", *(f">{metric}" for metric in METRICS)]
+        tables.append(console.table(title, headings, cells))
     return tables
-
-
-def _cell(scores: dict[str, float]) -> str:
-    if "accuracy" in scores:
-        value = scores["accuracy"]
-        return "-" if value != value else f"{100 * value:.1f} %"
-    return "-" if scores["q50"] != scores["q50"] else f"{scores['q50']:.2f}/{scores['q95']:.2f}"

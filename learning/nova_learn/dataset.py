@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from nova_core.learned.graph import Graph, GraphBuilder, Measured
-from nova_core.learned.network import CLASSES, METRICS
+from nova_core.learned.network import CLASSES, METRICS, UNITS
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -66,6 +66,19 @@ class Dataset:
         """(n,) what the hosts of each graph run beside the measured query."""
         pairs = zip(self.graphs, self.sinks.tolist(), strict=True)
         return [graph.rest(int(graph.sinks[number])) for graph, number in pairs]
+
+    def target(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """What models learn of a metric: log10(1 + units), or 0 and 1; 0 where it is not known.
+
+        Returns:
+            (n,) targets, and (n,) whether they are known.
+        """
+        values = self.labels[metric]
+        known = np.isfinite(values)
+        values = np.where(known, values, 0.0)
+        if metric not in CLASSES:
+            values = np.log10(1 + UNITS[metric] * np.maximum(values, 0.0))
+        return values, known
 
     def take(self, rows: np.ndarray) -> Dataset:
         """The rows that a mask or numbers select."""

@@ -73,15 +73,24 @@ def scores(values: Values, dataset: Dataset) -> dict[str, dict[str, float]]:
             one["accuracy"] = balanced_accuracy(values[metric][known] > 0.5, label[known])
         else:
             errors = q_errors(metric, values[metric][known], label[known])
-            one["q50"], one["q95"] = _quantiles(errors)
+            one["q50"], one["q95"] = quantiles(errors)
         by_metric[metric] = one
     return by_metric
 
 
-def _quantiles(errors: np.ndarray) -> tuple[float, float]:
+def quantiles(errors: np.ndarray) -> tuple[float, float]:
+    """Median and 95th percentile of q-errors; NaN where there are none."""
     if len(errors) == 0:
         return float("nan"), float("nan")
     return float(np.median(errors)), float(np.quantile(errors, 0.95))
+
+
+def score_text(scores: Mapping[str, float]) -> str:
+    """Scores of one metric in a table: ``Q50/Q95``, or the accuracy."""
+    if "accuracy" in scores:
+        value = scores["accuracy"]
+        return "-" if value != value else f"{100 * value:.1f} %"
+    return "-" if scores["q50"] != scores["q50"] else f"{scores['q50']:.2f}/{scores['q95']:.2f}"
 
 
 def noise(dataset: Dataset) -> dict[str, dict[str, float]]:

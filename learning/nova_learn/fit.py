@@ -21,7 +21,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.learned.network import CLASSES, METRICS, REGRESSIONS
 from nova_learn.dataset import part_of
-from nova_learn.evaluate import q_errors
+from nova_learn.evaluate import q_errors, quantiles, score_text
 from nova_learn.kernels import simulation
 from nova_learn.kernels.simulation import Constants
 from nova_learn.simulate import labels_of
@@ -167,8 +167,8 @@ def scores(samples: Sequence[Sample], constants: Constants) -> dict[str, dict[st
             for label, sample in zip(labels, samples, strict=True)
             if (error := _q_error(name, getattr(label, name), sample.measured[name])) is not None
         ]
-        middle, high = np.quantile(errors, (0.5, 0.95)) if errors else (math.nan, math.nan)
-        by_metric[name] = {"q50": float(middle), "q95": float(high), "count": len(errors)}
+        middle, high = quantiles(np.array(errors))
+        by_metric[name] = {"q50": middle, "q95": high, "count": len(errors)}
     for name in CLASSES:
         right = [
             getattr(label, name) == sample.measured[name]
@@ -278,16 +278,15 @@ def summary_table(result: Fit) -> Table:
     """The scores as a table."""
     from nova_core import console
 
-    table = console.table(
+    return console.table(
         f"Simulator: fitted to {result.fitted_to:,} traces; {result.held_out:,} others, q-error "
         "Q50/Q95 or accuracy",
-        ["constants", *(f">{name}" for name in (*REGRESSIONS, *CLASSES))],
+        ["constants", *(f">{name}" for name in METRICS)],
+        [
+            (name, *(score_text(of[metric]) for metric in METRICS))
+            for name, of in result.scores.items()
+        ],
     )
-    for name, of in result.scores.items():
-        cells = [f"{of[metric]['q50']:.2f}/{of[metric]['q95']:.2f}" for metric in REGRESSIONS]
-        cells += [f"{100 * of[metric]['accuracy']:.1f} %" for metric in CLASSES]
-        table.add_row(name, *cells)
-    return table
 
 
 def _constants(point: Floats) -> Constants:

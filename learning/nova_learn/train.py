@@ -30,7 +30,6 @@ from nova_core.learned.network import (
     CLASSES,
     METRICS,
     REGRESSIONS,
-    UNITS,
     forward,
     initial,
     on_hosts,
@@ -239,12 +238,7 @@ def arrays_of(dataset: Dataset, scale: Scale, places: Places) -> Arrays:
     targets = np.zeros((len(METRICS), count), np.float32)
     known = np.zeros_like(targets)
     for row, metric in enumerate(METRICS):
-        values = dataset.labels[metric]
-        finite = np.isfinite(values)
-        known[row] = finite
-        if metric in REGRESSIONS:
-            values = np.log10(1 + UNITS[metric] * np.where(finite, np.maximum(values, 0.0), 0.0))
-        targets[row] = np.where(finite, values, 0.0)
+        targets[row], known[row] = dataset.target(metric)
     own = stack(dataset.parts(), places.own, places.hosts)
     rest = stack(dataset.rests(), places.beside, places.hosts)
     batch, beside = (scale.scaled(one.layout, one.batch) for one in (own, rest))
