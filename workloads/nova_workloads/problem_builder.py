@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from nova_core.errors import NovaError, ProblemError, first_line
+from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
 from nova_workloads.debs import HUMIDITY, JOIN, PRESSURE, STREAMS
 from nova_workloads.sensor_archive.sensors import EARTH_RADIUS
 from nova_workloads.sensor_archive.store import JOURNAL, MANIFEST
@@ -74,8 +75,6 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     Raises:
         NovaError: naming the file, the field, the value and what would be accepted.
     """
-    from nova_core.model.files import read_problem, write_problem
-
     nodes, place = _nodes(topology)
     if build.sink not in nodes.column("id").to_pylist():
         raise NovaError(f"--sink {build.sink!r}: {topology} has no such node")
@@ -86,7 +85,7 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
         )
     sensors = _sensors(prepared, build)
     node, distance = _assigned(sensors, nodes, place, topology, build)
-    document = output.suffix.lower() in (".yaml", ".yml", ".json")
+    document = output.suffix.lower() in DOCUMENT_SUFFIXES
     target = output.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as staging:
@@ -145,7 +144,7 @@ def _nodes(topology: Path) -> tuple[Any, Floats | None]:
     """The topology as a table of a problem, and (n, 2) latitudes and longitudes if it has any."""
     from nova_core.model.columnar import POSITION_KINDS, read_columns
 
-    if topology.is_dir() or topology.suffix.lower() in (".yaml", ".yml", ".json"):
+    if topology.is_dir() or topology.suffix.lower() in DOCUMENT_SUFFIXES:
         return _nodes_of_problem(topology), None
     kinds: Any = {"id": "text", "capacity": "capacity", "worker": "flag", "tags": "text"}
     kinds |= {"host": "text", "memory": "number", "cost": "number", "lat": "number"}
@@ -192,7 +191,6 @@ def _nodes_of_problem(topology: Path) -> Any:
     import pyarrow as pa
 
     from nova_core.model.columns import file_columns
-    from nova_core.model.files import read_problem
     from nova_core.model.problem_writing import problem_tables
 
     columns = file_columns(problem_tables(read_problem(topology))["nodes"])

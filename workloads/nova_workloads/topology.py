@@ -73,7 +73,8 @@ def generate(
     random = np.random.default_rng(seed)
     joins = max(1, round((nodes - 1) * SOURCE_SHARE / 2))
 
-    position = _positions(random, nodes, dimensions, clusters)
+    centre, spread = draw_clusters(random, dimensions, clusters)
+    position = draw_positions(random, centre, spread, nodes)
     role = random.permutation(nodes)
     sink, left, right = role[0], role[1 : 1 + joins], role[1 + joins : 1 + 2 * joins]
 
@@ -134,15 +135,6 @@ def check(
         raise ProblemError(f"generate: heterogeneity {heterogeneity}; expected 0 to 1")
 
 
-def _positions(random: Generator, nodes: int, dimensions: int, clusters: int) -> Floats:
-    """(n, d) Gaussian clusters of various widths, folded back at the plane's borders.
-
-    Rounded to a tenth of a microsecond, which documents can show.
-    """
-    centre, spread = draw_clusters(random, dimensions, clusters)
-    return draw_positions(random, centre, spread, nodes)
-
-
 def draw_clusters(random: Generator, dimensions: int, clusters: int) -> tuple[Floats, Floats]:
     """((c, d), (c,)) centres and widths of the clusters, ms."""
     centre = random.uniform(0.1 * WIDTH, 0.9 * WIDTH, (clusters, dimensions))
@@ -150,7 +142,10 @@ def draw_clusters(random: Generator, dimensions: int, clusters: int) -> tuple[Fl
 
 
 def draw_positions(random: Generator, centre: Floats, spread: Floats, nodes: int) -> Floats:
-    """(n, d) positions in the clusters, ms."""
+    """(n, d) positions in Gaussian clusters, ms, folded back at the plane's borders.
+
+    Rounded to a tenth of a microsecond, which documents can show.
+    """
     import numpy as np
 
     cluster = random.integers(0, len(centre), nodes)

@@ -11,7 +11,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
-from nova_workloads.commands.spark_options import spark_options
+from nova_workloads.commands.spark_options import bad_file_option, spark_options
 
 SHOWN_PROBLEMS = 10
 
@@ -79,13 +79,7 @@ SHOWN_PROBLEMS = 10
 )
 @click.option("--from", "first", type=click.DateTime(["%Y-%m-%d"]), help="First day.")
 @click.option("--to", "last", type=click.DateTime(["%Y-%m-%d"]), help="Last day.")
-@click.option(
-    "--on-bad-file",
-    type=click.Choice(["skip", "fail"]),
-    default="skip",
-    show_default=True,
-    help="A file that is not what its name claims is left out, or ends the run.",
-)
+@bad_file_option
 @spark_options
 @shared.json_option
 def prepare(

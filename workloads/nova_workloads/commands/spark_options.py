@@ -1,4 +1,4 @@
-"""Options that all commands running Spark have in common."""
+"""Options that commands running Spark have in common."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import click
 
 from nova_core import paths
 from nova_core.commands import shared
+
+bad_file_option = click.option(
+    "--on-bad-file",
+    type=click.Choice(["skip", "fail"]),
+    default="skip",
+    show_default=True,
+    help="A file that is not what its name claims is left out, or ends the run.",
+)
 
 # The command gets them as ``spark``, for `nova_workloads.spark.shown_session`.
 spark_options = shared.together(

@@ -359,8 +359,7 @@ class _Run:
             hosts = read_kind(spark, [self._rows(name)], "room", query)
             joins = read_kind(spark, [self._rows(name)], "waiting", query)
         if waiting > LAST_JOINS:
-            missing = facts["missing"]
-            raise InfeasibleError(_no_room(self._problem.name, waiting, missing), missing)
+            raise _no_room(self._problem.name, waiting, facts["missing"])
         if waiting:
             able = has_most_room(hosts, count, joins, query)
             rounds["last"] = self._here("last", hosts.where(able), joins)
@@ -397,9 +396,7 @@ class _Run:
 
         facts = self._stages.once(name, make)
         if facts["waiting"]:
-            raise InfeasibleError(
-                _no_room(self._problem.name, facts["waiting"], facts["missing"]), facts["missing"]
-            )
+            raise _no_room(self._problem.name, facts["waiting"], facts["missing"])
         return facts
 
     def _after(self, name: str, hosts: DataFrame, able: Column) -> DataFrame:
@@ -554,8 +551,9 @@ def write_plan_tables(placed: DataFrame, pairs: int, place: Path) -> dict[str, A
     return {"tables": ["instances", *(["partitions"] if count else [])], "cut": count}
 
 
-def _no_room(name: str, joins: int, missing: float) -> str:
-    return (
+def _no_room(name: str, joins: int, missing: float) -> InfeasibleError:
+    return InfeasibleError(
         f"{name}: {joins:,} joins find no room even when cut: {missing:g} tuples/s are missing; "
-        "add capacity, lower sigma to cut finer, or accept overload with --on-full spread"
+        "add capacity, lower sigma to cut finer, or accept overload with --on-full spread",
+        missing,
     )
