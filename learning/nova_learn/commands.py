@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,8 @@ measured_option = click.option(
     "--measured", is_flag=True, help="Use measured selectivities where traces have them."
 )
 
-
-_SETTINGS = (
+# Options of the training, as `nova_learn.train.Settings` has them.
+settings_options = shared.options(
     click.option("--hidden", type=click.IntRange(4, 1024), default=64, show_default=True),
     click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True),
     click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True),
@@ -46,14 +45,6 @@ _SETTINGS = (
     click.option("--split", type=SEED, default=0, show_default=True, help="Seed of the split."),
     shared.seed_option("Of the initial parameters and the order of traces."),
 )
-
-
-def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options of the training, as `nova_learn.train.Settings` has them."""
-    for option in reversed(_SETTINGS):
-        command = option(command)
-    return command
-
 
 begin_option = click.option(
     "--begin",

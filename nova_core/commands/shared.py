@@ -60,24 +60,32 @@ sync_option = click.option(
 )
 
 
-def together(name: str, options: Mapping[str, Callable[[Any], Any]]) -> Callable[[F], Any]:
+def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Options and arguments that several commands have, as one decorator."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def together(name: str, chosen: Mapping[str, Callable[[Any], Any]]) -> Callable[[F], Any]:
     """Options that a command gets as one mapping.
 
     Args:
         name: the command's argument.
-        options: by their names in the mapping.
+        chosen: the options by their names in the mapping.
     """
 
     def decorate(command: F) -> Any:
         @wraps(command)
         def with_mapping(*arguments: Any, **others: Any) -> Any:
-            values = {one: others.pop(one) for one in options}
+            values = {one: others.pop(one) for one in chosen}
             return command(*arguments, **{name: values}, **others)
 
-        decorated: Any = with_mapping
-        for option in reversed(list(options.values())):
-            decorated = option(decorated)
-        return decorated
+        return options(*chosen.values())(with_mapping)
 
     return decorate
 

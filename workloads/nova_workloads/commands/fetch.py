@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from nova_workloads.fetch import Outcome, Wanted
 
-F = TypeVar("F", bound=Callable[..., Any])
 DAY = click.DateTime(["%Y-%m-%d"])
 
 
@@ -51,33 +49,28 @@ def _box(
     return south, west, north, east
 
 
-def fetch_options(command: F) -> F:
-    """Options that all commands of fetch share."""
-    for option in reversed(
-        (
-            click.argument("directory", type=paths.OUTPUT),
-            click.option("--from", "first", type=DAY, required=True, help="First day (UTC)."),
-            click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
-            click.option(
-                "--per-second",
-                type=NumberRange(min=0.001),
-                default=4.0,
-                show_default=True,
-                help="Requests at most.",
-            ),
-            click.option(
-                "--retries",
-                type=at_least(0),
-                default=5,
-                show_default=True,
-                help="After a failed attempt, each after twice the pause.",
-            ),
-            click.option("--verify", is_flag=True, help="Compare checksums of existing files."),
-            shared.json_option,
-        )
-    ):
-        command = option(command)
-    return command
+# What all commands of fetch share.
+fetch_options = shared.options(
+    click.argument("directory", type=paths.OUTPUT),
+    click.option("--from", "first", type=DAY, required=True, help="First day (UTC)."),
+    click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
+    click.option(
+        "--per-second",
+        type=NumberRange(min=0.001),
+        default=4.0,
+        show_default=True,
+        help="Requests at most.",
+    ),
+    click.option(
+        "--retries",
+        type=at_least(0),
+        default=5,
+        show_default=True,
+        help="After a failed attempt, each after twice the pause.",
+    ),
+    click.option("--verify", is_flag=True, help="Compare checksums of existing files."),
+    shared.json_option,
+)
 
 
 @click.group()

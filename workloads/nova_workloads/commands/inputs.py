@@ -2,77 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from nova_core import paths
+from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import SEED, NumberRange, at_least
+from nova_core.numbers import NumberRange, at_least
 
 if TYPE_CHECKING:
     from nova_workloads.schedule import Schedule
     from nova_workloads.streams import Stream
 
-F = TypeVar("F", bound=Callable[..., Any])
 NOW = "now"
 
-
-def input_options(command: F) -> F:
-    """Options for the streams, and for when each tuple is due."""
-    for option in reversed(
-        (
-            click.argument("inputs", nargs=-1, type=paths.INPUT),
-            click.option(
-                "--synthetic",
-                type=at_least(1),
-                metavar="N",
-                help="Made-up sensors instead of files: pressure and humidity in turn.",
-            ),
-            click.option(
-                "--regions",
-                type=at_least(1),
-                default=4,
-                show_default=True,
-                help="Of synthetic sensors.",
-            ),
-            click.option("--seed", type=SEED, default=0, show_default=True),
-            click.option("--sensor", "sensors", multiple=True, help="Only this; may be repeated."),
-            click.option(
-                "--region", "only_regions", multiple=True, help="Only this; may be repeated."
-            ),
-            click.option("--stream", help="Logical stream of four-column files."),
-            click.option(
-                "--rate",
-                type=NumberRange(min=0, min_open=True),
-                help="Tuples/s of each sensor, whatever was recorded.",
-            ),
-            click.option(
-                "--speed",
-                type=NumberRange(min=0, min_open=True),
-                help="How much faster than recorded, without --rate. [default: 1]",
-            ),
-            click.option(
-                "--duration",
-                type=NumberRange(min=0, min_open=True),
-                metavar="SECONDS",
-                help="With --rate, values repeat until then.",
-            ),
-            click.option("--count", type=at_least(1), help="Tuples per sensor."),
-            click.option(
-                "--start",
-                metavar="WHEN",
-                help="Event time of the first tuple: an ISO date (UTC), ms since the epoch, or now "
-                "(the next full second).",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+# The streams, and when each tuple is due; the command gets them as the fields of `Inputs`.
+input_options = shared.options(
+    click.argument("inputs", nargs=-1, type=paths.INPUT),
+    click.option(
+        "--synthetic",
+        type=at_least(1),
+        metavar="N",
+        help="Made-up sensors instead of files: pressure and humidity in turn.",
+    ),
+    click.option(
+        "--regions",
+        type=at_least(1),
+        default=4,
+        show_default=True,
+        help="Of synthetic sensors.",
+    ),
+    shared.seed_option(),
+    click.option("--sensor", "sensors", multiple=True, help="Only this; may be repeated."),
+    click.option("--region", "only_regions", multiple=True, help="Only this; may be repeated."),
+    click.option("--stream", help="Logical stream of four-column files."),
+    click.option(
+        "--rate",
+        type=NumberRange(min=0, min_open=True),
+        help="Tuples/s of each sensor, whatever was recorded.",
+    ),
+    click.option(
+        "--speed",
+        type=NumberRange(min=0, min_open=True),
+        help="How much faster than recorded, without --rate. [default: 1]",
+    ),
+    click.option(
+        "--duration",
+        type=NumberRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="With --rate, values repeat until then.",
+    ),
+    click.option("--count", type=at_least(1), help="Tuples per sensor."),
+    click.option(
+        "--start",
+        metavar="WHEN",
+        help="Event time of the first tuple: an ISO date (UTC), ms since the epoch, or now "
+        "(the next full second).",
+    ),
+)
 
 
 @dataclass(frozen=True)
