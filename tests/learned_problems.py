@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nova_core.learned.candidates import Candidates, Enumerator, plan_of_nodes
+from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, PairLatencies, Problem, Sources
 from nova_core.model.queries import Stream, queries_of
 from nova_core.model.query_binding import bound_queries
@@ -88,3 +90,17 @@ def hardware(
             measured.source, measured.target, np.full(many, ms), np.full(many, mbit)
         ),
     )
+
+
+def candidates(problem: Problem, count: int, seed: int) -> Candidates:
+    """Up to `count` different placements of all of a problem's operators."""
+    enumerator = Enumerator(problem)
+    everything = np.arange(len(enumerator.graph.root))
+    return enumerator.draw(everything, count, np.random.default_rng(seed))
+
+
+def plan_at(found: Candidates, row: int) -> Plan:
+    """One placement of all of a problem's operators as a plan."""
+    nodes = np.zeros(len(found.graph.root), np.int64)
+    nodes[found.operators] = found.nodes(row)
+    return plan_of_nodes(found.problem, found.graph, nodes, "costream")

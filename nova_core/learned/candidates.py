@@ -66,12 +66,6 @@ class Candidates:
         nodes: Ints = self.hosts[self.place[row]]
         return nodes
 
-    def plan(self, row: int, strategy: str = "costream", **facts: Any) -> Plan:
-        """One placement as a plan; `operators` must be all of the problem's."""
-        nodes = np.zeros(len(self.graph.root), np.int64)
-        nodes[self.operators] = self.nodes(row)
-        return plan_of_nodes(self.problem, self.graph, nodes, strategy, **facts)
-
 
 def plan_of_nodes(
     problem: Problem, graph: QueryGraph, nodes: Ints, strategy: str, **facts: Any
@@ -97,17 +91,6 @@ def plan_of_nodes(
         instances=Instances.whole(hosts),
         **facts,
     )
-
-
-def candidates(problem: Problem, count: int, seed: int) -> Candidates:
-    """Up to `count` different placements of all of a problem's operators.
-
-    Raises:
-        InfeasibleError: when no node may run one of the operators.
-    """
-    enumerator = Enumerator(problem)
-    everything = np.arange(len(enumerator.graph.root))
-    return enumerator.draw(everything, count, np.random.default_rng(seed))
 
 
 def capability(problem: Problem) -> Floats:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from learned_problems import two_streams
+from learned_problems import candidates, plan_at, two_streams
 
-from nova_core.learned.candidates import candidates
 from nova_core.learned.graph import Graph, GraphBuilder
 from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
@@ -64,7 +63,7 @@ def write_learnable(
         builder, document = GraphBuilder(problem), document_text(problem, ".json")
         found = candidates(problem, PLACEMENTS, number)
         for row in range(len(found)):
-            plan = found.plan(row)
+            plan = plan_at(found, row)
             facts = labels(builder.graph(plan))
             one = Trace(
                 id=f"{origin}-{seed}-{number}-{row}", query=f"{origin}-{seed}-{number}",

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learned_problems import two_streams
+from learned_problems import candidates, plan_at, two_streams
 
 from nova_core.errors import InfeasibleError
-from nova_core.learned.candidates import BINS, Candidates, Enumerator, candidates
+from nova_core.learned.candidates import BINS, Candidates, Enumerator
 from nova_core.model.verify import verify
 from nova_workloads.topology import generate
 
@@ -83,7 +83,7 @@ def test_placements_differ_and_hold(seed: int) -> None:
     again = candidates(problem, 40, seed)
     assert (again.place == found.place).all() and (again.hosts == found.hosts).all()
     for row in range(0, len(found), 9):
-        report = verify(found.plan(row))
+        report = verify(plan_at(found, row))
         assert report.ok, report.summary()
 
 
@@ -92,7 +92,7 @@ def test_pairs_of_a_join_are_placed_too() -> None:
     problem = problem.with_capacity(np.full(60, np.inf))
     found = candidates(problem, 5, 0)
     assert len(found)
-    plan = found.plan(0)
+    plan = plan_at(found, 0)
     assert len(plan.instances) == len(problem.matrix)
     assert verify(plan).ok
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learned_models import random_model, shuffled
-from learned_problems import hardware, two_streams
+from learned_problems import candidates, hardware, plan_at, two_streams
 
 from nova_core.errors import NovaError
 from nova_core.learned import graph as graphs
-from nova_core.learned.candidates import candidates
 from nova_core.learned.features import FEATURES, KINDS
 from nova_core.learned.graph import Graph, graph_of, layout_of, stack
 from nova_core.learned.network import METRICS
@@ -144,7 +143,7 @@ def test_stages_follow_the_data() -> None:
 @given(seed=st.integers(0, 1000))
 def test_order_does_not_matter(seed: int) -> None:
     model = random_model(seed=seed)
-    graph = graph_of(candidates(two_streams(), 1, seed).plan(0))
+    graph = graph_of(plan_at(candidates(two_streams(), 1, seed), 0))
     one, other = model.predict([graph]), model.predict([shuffled(graph, seed)])
     for metric in METRICS:
         assert one.members[metric] == pytest.approx(other.members[metric], rel=1e-3, abs=1e-6)

@@ -7,10 +7,9 @@ import os
 import numpy as np
 import pytest
 from learned_models import random_model
-from learned_problems import two_streams
+from learned_problems import candidates, plan_at, two_streams
 from needs import skip_or_fail
 
-from nova_core.learned.candidates import candidates
 from nova_core.learned.graph import GraphBuilder, stack
 from nova_core.learned.network import METRICS, forward, initial, shapes
 from nova_core.learned.search import Search
@@ -27,7 +26,7 @@ def test_numpy_is_jax(layers: int) -> None:
     problem = two_streams()
     found = candidates(problem, 9, 1)
     builder = GraphBuilder(problem)
-    stacked = stack([builder.graph(found.plan(row)) for row in range(len(found))])
+    stacked = stack([builder.graph(plan_at(found, row)) for row in range(len(found))])
     parameters = initial(24, layers, 5)
     here = forward(np, parameters, stacked.layout, stacked.batch)
     compiled = jax.jit(lambda p, b: forward(jnp, p, stacked.layout, b))
@@ -52,7 +51,7 @@ def test_candidates_in_a_batch_are_plans_one_by_one() -> None:
     together = search.predict(query, found)
     builder = GraphBuilder(problem)
     rows = range(0, len(found), 7)
-    alone = model.predict([builder.graph(found.plan(row)) for row in rows])
+    alone = model.predict([builder.graph(plan_at(found, row)) for row in rows])
     for metric in METRICS:
         assert together.members[metric][:, list(rows)] == pytest.approx(
             alone.members[metric], rel=1e-3, abs=1e-6
