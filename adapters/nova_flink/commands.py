@@ -53,16 +53,15 @@ def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) ->
     with console.progress("observing") as progress:
         observed = look(cluster, job_id, document, seconds, progress)
     write_text(output, json.dumps(observed, indent=1) + "\n")
-    table = console.table(f"job {job_id}", ["source or operator", "tuples/s or selectivity"])
-    for one in observed["sources"]:
-        table.add_row(one["id"], f"{one['rate']:.1f} tuples/s")
+    rows = [(one["id"], f"{one['rate']:.1f} tuples/s") for one in observed["sources"]]
     for query in observed["queries"]:
         for one in query["operators"]:
             if "selectivity" in one:
-                table.add_row(one["id"], f"selectivity {one['selectivity']:.4g}")
+                rows.append((one["id"], f"selectivity {one['selectivity']:.4g}"))
             elif "output_rate" in one:
-                table.add_row(one["id"], f"{one['output_rate']:.1f} tuples/s")
-    console.show(table)
+                rows.append((one["id"], f"{one['output_rate']:.1f} tuples/s"))
+    columns = ["source or operator", "tuples/s or selectivity"]
+    console.show(console.table(f"job {job_id}", columns, rows))
     console.say(f"problem written to {output}")
 
 

@@ -62,10 +62,12 @@ def place(
     if as_json:
         console.print_json({"topology": topology, **verification.to_plain()})
     else:
-        table = console.table(f"topology {topology}", ["component", "planned", "runs on", "status"])
-        for row in verification.rows:
-            table.add_row(row.operator, row.node or "-", row.actual or "-", row.status)
-        console.show(table)
+        columns = ["component", "planned", "runs on", "status"]
+        rows = [
+            (row.operator, row.node or "-", row.actual or "-", row.status)
+            for row in verification.rows
+        ]
+        console.show(console.table(f"topology {topology}", columns, rows))
         if verification.note:
             console.say(f"the scheduler says: {verification.note}")
     ctx.exit(0 if verification.ok else 1)

@@ -306,10 +306,8 @@ def status(ctx: click.Context, name: str, place: str, at: str | None, as_json: b
         console.show(f"{reached.address}: {len(hosts) - len(missing)} of {len(hosts)} hosts")
         if missing:
             console.show(f"missing: {', '.join(missing)}")
-        table = console.table("jobs", ["job", "name", "state"])
-        for one in jobs:
-            table.add_row(one["job"], one["name"], one["state"])
-        console.show(table)
+        rows = [(one["job"], one["name"], one["state"]) for one in jobs]
+        console.show(console.table("jobs", ["job", "name", "state"], rows))
     ctx.exit(1 if missing else 0)
 
 
@@ -466,6 +464,8 @@ def _show(
     if as_json:
         console.print_json({**answer, **verification.to_plain()})
     else:
+        from rich.markup import escape
+
         table = console.table(
             f"job {answer['job']}",
             ["operator", "planned", "runs on", "status"],
@@ -475,7 +475,8 @@ def _show(
         )
         for row in verification.rows:
             colour = "" if row.ok else "[red]"
-            table.add_row(row.operator, row.node or "-", f"{colour}{row.actual or '-'}", row.status)
+            operator, node, actual = map(escape, (row.operator, row.node or "-", row.actual or "-"))
+            table.add_row(operator, node, f"{colour}{actual}", row.status)
         console.show(table)
         if verification.note:
             console.say(f"the scheduler says: {verification.note}")
