@@ -60,9 +60,9 @@ def read_plain(path: Path) -> Any:
     if not path.is_file():
         raise NovaError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise NovaError(f"{path}: cannot be read: {error.strerror}") from error
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NovaError(f"{path}: cannot be read as text: {error}") from error
     return _parsed(text, str(path))
 
 

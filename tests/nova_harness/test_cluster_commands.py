@@ -26,7 +26,7 @@ def test_engines_are_found() -> None:
     assert {"flink", "spark", "storm"} <= set(names())
     for name in names():
         assert runner(name).name == name
-    with pytest.raises(NovaError, match=r"engine: unknown 'heron'; there are .*flink"):
+    with pytest.raises(NovaError, match=r"engine: unknown 'heron'; installed are .*flink"):
         runner("heron")
 
 

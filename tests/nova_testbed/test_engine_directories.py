@@ -13,7 +13,7 @@ from needs import skip_or_fail
 
 from nova_engines import results
 from nova_harness.engines import deployment
-from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.engines.deployment import EngineDeployment, fetch_results
 from nova_testbed.connection import HostError
 from nova_testbed.hosts import Hosts, connect
 
@@ -128,11 +128,11 @@ def test_results_come_with_what_is_beside_them(sleeper: Sleeper, tmp_path: Path)
     there.write_bytes(2 * bytes(results.RECORD_BYTES))
     local = tmp_path / "local" / "results.bin"
     local.parent.mkdir()
-    sleeper.fetch_results("results", local)
+    fetch_results(sleeper.hosts["one"], str(there), local)
     found = results.read(local)
     assert (len(found), found.announced, found.starts) == (2, 2, 2)
     assert sorted(path.suffix for path in local.parent.iterdir()) == [".bin", ".end", ".job"]
     # Without any there is an empty file.
     sleeper.prepare_results()
-    sleeper.fetch_results("results", tmp_path / "none")
+    fetch_results(sleeper.hosts["one"], str(there), tmp_path / "none")
     assert len(results.read(tmp_path / "none")) == 0

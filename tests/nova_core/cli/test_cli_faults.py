@@ -95,7 +95,7 @@ def test_translation_of_what_is_no_workload(refused, problem: Path, plan: Path) 
         command = ("translate", plan, "-p", problem, "--engine", engine, "-o", plan.parent / "d")
         binary = refused(*command, "--set", f"workload={sys.executable}")
         assert "cannot be read as text" in binary
-        assert "no such file" in refused(*command, "--set", "workload=/dev/zero")
+        assert "is no file" in refused(*command, "--set", "workload=/dev/zero")
         assert "window_ms" in refused(*command, "--set", f"window_ms={10**30}")
     command = (
         "translate",
