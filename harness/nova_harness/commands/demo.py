@@ -60,12 +60,7 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
                 names = list(part)
                 with hosts_up(find_inventory(*experiments[names[0]]), watcher.phase):
                     for name in names:
-                        reports = run_experiment(
-                            *experiments[name],
-                            output / name,
-                            watcher,
-                            keep=name != names[-1],  # the next one uses the same engine
-                        )
+                        reports = run_experiment(*experiments[name], output / name, watcher)
                         good = good and experiment.succeeded(experiments[name][0], reports)
                         cells += reports
         report = make_report([output / name for name in EXPERIMENTS])
