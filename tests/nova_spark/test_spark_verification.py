@@ -40,7 +40,7 @@ def test_wrong_records_are_said(tmp_path: Path, text: str | None, complaint: str
 def test_a_record_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(b'{"url": "\xb1"}')
-    with pytest.raises(NovaError, match=f"{path}: not JSON"):
+    with pytest.raises(NovaError, match=f"{path}: cannot be read as text"):
         read(path, Record)
 
 
