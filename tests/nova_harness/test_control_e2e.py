@@ -161,19 +161,21 @@ def test_load_a_killed_worker_and_a_killed_controller(
     page = f"http://127.0.0.1:{free_port()}"
     command += ["--listen", page.rpartition(":")[2]]
     # The other host has no worker until then.
-    added = [{"at": 1, "what": "add", "host": other}]
+    added = [{"at": 5, "what": "add", "host": other}]
     (tmp_path / "script.json").write_text(json.dumps({"nova_disturbances": 1, "events": added}))
     command += ["--disturb", str(tmp_path / "script.json"), "--back-after", "2"]
 
     controller = subprocess.Popen(command)
-    log.wait("noticed", controller, 2)
-    texts = [one["text"] for one in log.all() if one["kind"] == "noticed"]
-    assert texts == [f"{other} is {what}: nothing has to move" for what in ("lost", "back")]
-    # A second one is refused; the first one is killed, and the job goes on.
-    second = subprocess.run(command, capture_output=True, text=True)
-    assert second.returncode == 2 and "uses" in second.stderr
-    controller.kill()
-    controller.wait()
+    try:
+        log.wait("noticed", controller, 2)
+        texts = [one["text"] for one in log.all() if one["kind"] == "noticed"]
+        assert texts == [f"{other} is {what}: nothing has to move" for what in ("lost", "back")]
+        # A second one is refused; the first one is killed, and the job goes on.
+        second = subprocess.run(command, capture_output=True, text=True)
+        assert second.returncode == 2 and "uses" in second.stderr
+    finally:
+        controller.kill()
+        controller.wait()
 
     controller = subprocess.Popen(command)
     try:

@@ -207,7 +207,7 @@ class Controller:
         self._looked_at = now
         status = self._watch.look(now)
         self._welcome(status, now)
-        seen = self._seen(status, now, self._blamed(sure, status))
+        seen = self._seen(status, now, self._blamed(sure, status) | self._absent)
         for decision in self.decider.decide(seen, now, self._rates()):
             self._follow(decision)
         self._revive(seen, now)
