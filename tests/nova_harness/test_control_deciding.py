@@ -167,6 +167,11 @@ def test_a_host_that_flaps_is_left_once(placed: tuple[Problem, Plan]) -> None:
     assert watched.after(1, seen(near=Seen(up=False))) == ["near is lost"]
     assert watched.after(29, seen()) == []
     assert watched.after(2, seen()) == ["near is back"]
+    # After a calm hour, as at first.
+    assert watched.after(3700, seen(), every=50) == []
+    assert watched.after(1, seen(near=Seen(up=False))) == ["near is lost"]
+    assert watched.after(14, seen()) == []
+    assert watched.after(2, seen()) == ["near is back"]
 
 
 def test_joins_that_fall_behind_move_and_their_host_is_not_tried_at_once(

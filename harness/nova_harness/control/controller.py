@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import make_directory, write_text
 from nova_engines.handover import FAILED, FINISHED, Ledger, now_ms, only_one
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
+from nova_harness.control.backoff import Backoff
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
 from nova_harness.control.decision_log import DecisionLog, Entry, clock
 from nova_harness.control.deploying import Deployer, ids
@@ -32,21 +32,13 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 # After a failure, wait so long to learn which host was lost.
 LEARN_S = 8.0
-# A lost worker process is started again after so long; each time, the wait doubles.
-REVIVE_S = 2.0
+# A worker process that was started again is started once more after so long; the wait doubles.
+REVIVE_S = 4.0
 # How long joins run usefully on every host before the first jobs, s.
 WARM_UP_S = 5.0
 # Jobs at most that the joins are divided into, where workers outlive jobs.
 MOST_JOBS = 8
 LOCK, PAUSED = "controller", "paused"
-
-
-@dataclass
-class _Trial:
-    """When to try again."""
-
-    at: float = -math.inf
-    times: int = 0
 
 
 class Controller:
@@ -98,7 +90,7 @@ class Controller:
         self._refused: set[str] = set()
         self._noticed_at = 0.0
         self._moved_at = -math.inf
-        self._revivals: dict[str, _Trial] = {}
+        self._revivals: dict[str, Backoff] = {}
         # Hosts without an engine's process when the controller began, and when to look for one.
         self._absent: set[str] = set()
         self._welcome_at = -math.inf
@@ -425,13 +417,13 @@ class Controller:
         if self.dry_run:
             return
         for name, view in self.views().items():
-            trial = self._revivals.setdefault(name, _Trial())
+            trial = self._revivals.setdefault(name, Backoff())
             ended = view.alive is False and name not in self._absent
-            if not ended or seen[name].up or view.silent(now) or now < trial.at:
+            if not ended or seen[name].up or view.silent(now) or now < trial.until:
                 continue
             if not self.engine.misses(name):
                 continue
-            trial.at, trial.times = now + REVIVE_S * 2 ** (trial.times + 1), trial.times + 1
+            trial.fail(now, REVIVE_S)
             with suppress(NovaError):
                 self.deployment.start_worker(name)
                 assert self._sensor is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from nova_core.placement.live import (
     LivePlacement,
     Rebalance,
 )
+from nova_harness.control.backoff import Backoff
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -44,13 +45,14 @@ class Tuning:
         lasting_s: how long it has to last.
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
         moves: instances that may move by choice at a time, when a host's capacity grows again.
-        stable_s: how long a lost host must be back before it is used again; doubles with each loss.
+        stable_s: how long a lost host must be back before it is used again; doubles with each loss,
+            until it was not lost for an hour.
         least: least share of a host that counts, even if others use all its CPU: the engine gets
             some of it.
         headroom: capacity of a host whose joins were too slow, at most, as a share of what they
             received.
-        memory_s: how long that limit holds; doubles each time. Once its joins are elsewhere, no
-            reading shows what the host can do.
+        memory_s: how long that limit holds; doubles each time, in the same way. Once its joins are
+            elsewhere, no reading shows what the host can do.
     """
 
     step: float = 0.2
@@ -104,9 +106,8 @@ class _Known:
         since: `time.monotonic` of the first look at which it differed by enough; None while it
             does not.
         slow: greatest share that counts, after its joins were too slow.
-        slow_until: `time.monotonic` until which that holds.
-        slowed: how often that happened.
-        lost: how often it was lost.
+        slowness: how long that holds.
+        losses: how long it must be back before it is used again.
         retry_at: `time.monotonic` of the next try, after an infeasible change.
         leave_at: the same, where a lost host's joins fit nowhere else.
         used: whether the live placement has it.
@@ -116,9 +117,8 @@ class _Known:
     share: float = 1.0
     since: float | None = None
     slow: float = 1.0
-    slow_until: float = -math.inf
-    slowed: int = 0
-    lost: int = 0
+    slowness: Backoff = field(default_factory=Backoff)
+    losses: Backoff = field(default_factory=Backoff)
     retry_at: float = -math.inf
     leave_at: float = -math.inf
     used: bool = True
@@ -166,7 +166,7 @@ class Decider:
         self._known = {
             name: _Known(share=now[name] / own if 0 < own < math.inf else 1.0)
             if name in now
-            else _Known(used=False, lost=1)
+            else _Known(used=False, losses=Backoff(tuning.stable_s))
             for name, own in self._capacity.items()
         }
         sources = plan.problem.sources
@@ -273,7 +273,7 @@ class Decider:
                 known.leave_at = now + self.tuning.cooldown_s
             else:
                 known.used, known.back_at, known.since = False, None, None
-                known.lost += 1
+                known.losses.fail(now, self.tuning.stable_s)
             return [decision]
         if known.used:
             known.leave_at = -math.inf
@@ -282,7 +282,7 @@ class Decider:
             known.back_at = None
             return []
         if known.back_at is None:
-            known.back_at = now + self.tuning.stable_s * 2 ** (known.lost - 1)
+            known.back_at = now + known.losses.wait_s
         if now < known.back_at:
             return []
         known.used, known.share = True, 1.0
@@ -300,7 +300,7 @@ class Decider:
         if not 0 < own < math.inf:
             return []
         share = known.share if seen.share is None else max(self.tuning.least, seen.share)
-        slow = now < known.slow_until
+        slow = now < known.slowness.until
         if seen.saturated is not None:
             seen_slow = self.tuning.headroom * seen.saturated / own
             share = min(share, max(self.tuning.least, seen_slow))
@@ -326,8 +326,7 @@ class Decider:
             known.share = share
             if seen.saturated is not None and not more:
                 known.slow = share
-                known.slow_until = now + self.tuning.memory_s * 2**known.slowed
-                known.slowed += 1
+                known.slowness.fail(now, self.tuning.memory_s)
         return [decision]
 
     def _apply(
@@ -364,21 +363,21 @@ def rehearse(problem: Problem, plan: Plan) -> None:
             decider.decide({}, 4, {name: 2 * room})
 
 
-def node_row(problem: Problem, name: str) -> NodeRow:
+def node_row(problem: Problem, node: str) -> NodeRow:
     """A node as a row of an `AddWorker` event."""
     n = problem.nodes
-    row = n.ids.tolist().index(name)
+    row = n.ids.tolist().index(node)
     capacity = float(n.capacity[row])
     plain: dict[str, Any] = {
-        "id": name,
+        "id": node,
         "capacity": "unlimited" if math.isinf(capacity) else capacity,
         "position": n.position[row].tolist(),
         "worker": bool(n.worker[row]),
     }
-    for field in ("height", "penalty", "memory", "cost", "cpu"):
-        column = getattr(n, field)
+    for name in ("height", "penalty", "memory", "cost", "cpu"):
+        column = getattr(n, name)
         if column is not None and not math.isnan(column[row]):
-            plain[field] = float(column[row])
+            plain[name] = float(column[row])
     if n.tags is not None and n.tags[row]:
         plain["tags"] = str(n.tags[row]).split(",")
     if n.host is not None and n.host[row]:
