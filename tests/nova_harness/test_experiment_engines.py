@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
@@ -12,8 +14,9 @@ from report_runs import change, write_run
 from nova_core.errors import NovaError
 from nova_engines.documents import from_json, write_json
 from nova_harness.engines.base import Lead
+from nova_harness.engines.flink import FlinkJob
 from nova_harness.engines.spark import DRIVER, MASTER, WORKER, SparkDeployment
-from nova_harness.engines.storm import JOBS, StormDeployment
+from nova_harness.engines.storm import JOBS, StormDeployment, StormJob
 from nova_harness.report import make_report, summary, tables
 from nova_spark.driver import FLOWING, State
 from nova_spark.verification import Step
@@ -86,6 +89,21 @@ def test_later_jobs_get_the_time_the_last_one_took() -> None:
         lead.start_ms()
         lead.runs()
         assert lead.seconds == expected
+
+
+@pytest.mark.parametrize("kind", [FlinkJob, StormJob])
+def test_a_job_that_takes_over_tells_nothing_of_the_first_one(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{kind.__module__}.await_running", lambda *_: None)
+    lead = Lead(20.0)
+    lead.start_ms()
+    job = kind(MagicMock(lead=lead), "job", MagicMock(), MagicMock())
+    job.await_running()
+    assert lead.seconds == 20.0
+    job.lead = lead
+    job.await_running()
+    assert lead.seconds == 5.0
 
 
 def test_a_report_sets_engines_apart(tmp_path: Path) -> None:

@@ -352,7 +352,9 @@ class FlinkEngine(FlinkCluster):
     ) -> FlinkJob:
         replay = workload(self.lead.start_ms())
         dataflow = from_plan(plan, plan.problem, replay)
-        return self.submit(dataflow if pinned else dataflow.unpinned(), replay, name, RESULTS)
+        job = self.submit(dataflow if pinned else dataflow.unpinned(), replay, name, RESULTS)
+        job.lead = self.lead
+        return job
 
     def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> FlinkJob:
         """Submit a job of joins with its own result file."""
@@ -404,7 +406,9 @@ class FlinkEngine(FlinkCluster):
         replay = readings(self.lead.start_ms())
         flow = query_flow.from_plan(plan)
         job = self.client.submit(flow, replay, self.deployment.result_file(results), name)
-        return FlinkJob(self, job, flow, replay, results)
+        started = FlinkJob(self, job, flow, replay, results)
+        started.lead = self.lead
+        return started
 
     def query_results(
         self, flow: QueryFlow, scratch: Path, results: str = RESULTS
@@ -419,7 +423,13 @@ class FlinkEngine(FlinkCluster):
 
 
 class FlinkJob:
-    """See `nova_harness.engines.base.Job`."""
+    """See `nova_harness.engines.base.Job`.
+
+    Attributes:
+        lead: that its start was set by; None for a job that takes over from another one.
+    """
+
+    lead: Lead | None = None
 
     def __init__(
         self,
@@ -448,7 +458,8 @@ class FlinkJob:
     def await_running(self) -> None:
         """Until every vertex runs."""
         await_running(self.rest, self.name, self.flow, RUNNING_SECONDS)
-        self.engine.lead.runs()
+        if self.lead is not None:
+            self.lead.runs()
 
     def verify(self) -> Verification:
         """Where its vertices run."""

@@ -359,7 +359,9 @@ class StormEngine(StormCluster):
         dataflow = from_plan(plan, plan.problem, replay)
         called = _called(name)
         self._submit(topology(dataflow, replay, self.deployment.result_file(RESULTS), called))
-        return StormJob(self, called, dataflow, replay)
+        job = StormJob(self, called, dataflow, replay)
+        job.lead = self.lead
+        return job
 
     def miss_after(self, seconds: float) -> None:
         """Set the timeout of workers; only Nova notices a lost host."""
@@ -419,7 +421,9 @@ class StormEngine(StormCluster):
         flow, called = query_flow.from_plan(plan), _called(name)
         file = self.deployment.result_file(RESULTS)
         self._submit(query_flux.topology(flow, replay, file, called))
-        return StormJob(self, called, flow, replay)
+        job = StormJob(self, called, flow, replay)
+        job.lead = self.lead
+        return job
 
     def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
         """Copies of the result files of a topology's sinks, by query."""
@@ -502,7 +506,13 @@ class StormWatch:
 
 
 class StormJob:
-    """See `nova_harness.engines.base.Job`."""
+    """See `nova_harness.engines.base.Job`.
+
+    Attributes:
+        lead: that its start was set by; None for a topology that takes over from another one.
+    """
+
+    lead: Lead | None = None
 
     def __init__(
         self,
@@ -532,7 +542,8 @@ class StormJob:
         d = self.deployment
         nodes = self.flow.placement
         self._seen = await_running(d.nimbus, self.name, nodes, d.addresses, RUNNING_SECONDS)
-        self.engine.lead.runs()
+        if self.lead is not None:
+            self.lead.runs()
 
     def verify(self) -> Verification:
         """Where nimbus last reported its executors: every request starts a JVM."""
