@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -210,20 +211,26 @@ def test_load_leaves_hosts_less_capacity(inventory: Inventory, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("start", "rising", "rates"),
+    ("start", "join_us", "rates"),
     [
-        (9500, 0.0, [9500]),  # close to where it leads to
-        (1000, 0.0, [1000, 9600]),
-        (1000, 1e-3, [1000, 9000, 6000]),  # dearer tuples at higher rates: given up after three
+        (9500, lambda rate: 15.0, [9500]),  # close to where it leads to
+        (1000, lambda rate: 15.0, [1000, 9600]),
+        (1000, lambda rate: 15 + rate / 1000, [1000, 9000, 6100, 6600]),
+        # Mostly wake-ups at first: three times as much at most, up to where they do not matter.
+        (1000, lambda rate: 1 + 20_000 / rate, [1000, 6900, 20_700, 62_100, 124_000]),
     ],
 )
 def test_a_rate_is_found_for_a_load(
-    inventory: Inventory, tmp_path: Path, start: float, rising: float, rates: list[float]
+    inventory: Inventory,
+    tmp_path: Path,
+    start: float,
+    join_us: Callable[[float], float],
+    rates: list[float],
 ) -> None:
     cores = {host.name: host.cpu or 1.0 for host in inventory.hosts}
 
     def measure(rate: float) -> Calibration:
-        return Calibration(0.01, 0.05, 0.1, 15.0 + rising * rate, rate, 0, 100, {})
+        return Calibration(0.01, 0.05, 0.1, join_us(rate), rate, 0, 100, {})
 
     def takes(found: Calibration) -> tuple[str, float]:
         return strongest(found, inventory, cores, sources(8))

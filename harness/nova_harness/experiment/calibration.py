@@ -53,7 +53,9 @@ HUNGER = 1.5
 COPIES = 2
 # The search ends when the next calibration's rate would differ by less than this share.
 CLOSE = 0.05
-MOST_CALIBRATIONS = 3
+MOST_CALIBRATIONS = 5
+# Two calibrations predict rates up to so many times the last one's.
+FURTHEST = 3.0
 # The search's rates are multiples of this, tuples/s.
 STEP = 100.0
 
@@ -323,6 +325,8 @@ def find_rate(
     """The rate at which a region's join receives a multiple of the strongest host's capacity.
 
     The rate depends on the capacity, and the capacity on the rate: a few calibrations find both.
+    Most of a join's CPU time at a low rate is for wake-ups, not tuples. So the load rises by less
+    than the rate, and a line through the last two calibrations predicts it.
 
     Args:
         load: the multiple.
@@ -335,14 +339,27 @@ def find_rate(
         the last of `MOST_CALIBRATIONS`.
     """
     calibrations: list[Calibration] = []
+    loads: list[tuple[float, float]] = []
     rate = start
     while True:
         calibrations.append(measure(rate))
         host, most = takes(calibrations[-1])
         # A join receives the tuples of two sources.
-        before, rate = rate, max(1.0, round(load * most / 2 / STEP)) * STEP
+        loads.append((rate, 2 * rate / most))
+        before, rate = rate, max(1.0, round(_leads_to(load, loads[-2:]) / STEP)) * STEP
         if abs(rate - before) <= CLOSE * before or len(calibrations) == MOST_CALIBRATIONS:
             return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
+
+
+def _leads_to(load: float, seen: Sequence[tuple[float, float]]) -> float:
+    """The rate of a load, by one or two rates and their loads."""
+    rate, reached = seen[-1]
+    if len(seen) > 1:
+        slope = (reached - seen[0][1]) / (rate - seen[0][0])
+        if slope > 0:
+            predicted = rate + (load - reached) / slope
+            return min(max(predicted, rate / FURTHEST), rate * FURTHEST)
+    return rate * load / reached
 
 
 def found_line(result: FoundRate) -> str:
