@@ -127,7 +127,10 @@ def _rest(url: str) -> Rest:
 
 
 def _document(file: Path) -> dict[str, object]:
+    from nova_core.model.files import read_problem
+
     document = read_plain(file)
     if not isinstance(document, dict) or not document.get("queries") or not document.get("sources"):
         raise NovaError(f"{file}: not a problem with sources and queries")
+    read_problem(file)  # refuses one that is damaged
     return document

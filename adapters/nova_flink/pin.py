@@ -112,6 +112,13 @@ class _Expected:
         for section in ("instances", "edges"):
             if not document.get(section):
                 raise PinError(f"{where}: {section}: there are none; write the plan with nova plan")
+        try:
+            return cls._of(where, document)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise PinError(f"{where}: is damaged: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, where: str, document: Mapping[str, Any]) -> _Expected:
         rows = document["instances"]
         sources: dict[str, str] = {}
         sinks: dict[str, str] = {}

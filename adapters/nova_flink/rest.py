@@ -130,9 +130,11 @@ class Rest(JsonInterface):
         history = self.get(f"/jobs/{job_id}/exceptions").get("exceptionHistory", {})
         reasons: dict[str, None] = {}
         for entry in history.get("entries", ()):
-            for line in str(entry.get("stacktrace", "")).splitlines():
-                if line and not line.startswith(("\t", " ")) and not line.startswith("\t..."):
-                    reasons[line.removeprefix("Caused by: ")] = None
+            # What failed at about the same time may be the cause.
+            for failure in (*entry.get("concurrentExceptions", ()), entry):
+                for line in str(failure.get("stacktrace", "")).splitlines():
+                    if line and not line.startswith(("\t", " ")):
+                        reasons[line.removeprefix("Caused by: ")] = None
         return list(reasons)
 
     def accumulators(self, job_id: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from nova_engines.documents import read_plain
 from nova_storm.verification import POLL_S, of_name, verify
 
 if TYPE_CHECKING:
+    from nova_core.model.plan_document import PlanDocument
     from nova_engines.verification import Verification
     from nova_storm.nimbus import Nimbus
 
@@ -85,14 +86,22 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _document(plan: Path) -> Mapping[str, Any]:
+def _document(plan: Path) -> PlanDocument:
+    from nova_core.model.plan_document import PlanDocument
+    from nova_core.model.syntax import convert
+
     document = read_plain(plan)
     if not isinstance(document, dict) or "rewriting" not in document or "edges" not in document:
         raise NovaError(
             f"{plan}: not a plan of whole queries with edges; write it with "
             "`nova plan -o FILE.json` from a problem with queries"
         )
-    return document
+    typed = convert(document, plan, PlanDocument, NovaError)
+    known = range(len(typed.instances))
+    for number, edge in enumerate(typed.edges or ()):
+        if not isinstance(edge.consumer, int) and edge.producer not in known:
+            raise NovaError(f"{plan}: edges[{number}]: producer: is no row of instances")
+    return typed
 
 
 def _called(operator: str) -> str:
@@ -101,24 +110,25 @@ def _called(operator: str) -> str:
     return name.replace("%2F", "/").replace("%2A", "*").replace("%25", "%")
 
 
-def _operators(document: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(_called(str(row["operator"])) for row in document["instances"]))
+def _operators(document: PlanDocument) -> list[str]:
+    return list(dict.fromkeys(_called(row.operator) for row in document.instances))
 
 
-def _nodes(document: Mapping[str, Any]) -> dict[str, set[str]]:
+def _nodes(document: PlanDocument) -> dict[str, set[str]]:
     """Nodes of sources, operators and sinks, by name."""
     nodes: dict[str, set[str]] = {}
-    rows = document["instances"]
-    for edge in document["edges"]:
-        if edge.get("producer") is None or edge.get("carries") is not None:
-            nodes.setdefault(str(edge["carries"]), set()).add(str(edge["from"]))
-        if edge.get("consumer") is None:
-            query = str(rows[edge["producer"]]["operator"]).partition("/")[0]
-            nodes.setdefault(query, set()).add(str(edge["to"]))
+    rows = document.instances
+    for edge in document.edges or ():
+        if edge.carries:
+            nodes.setdefault(edge.carries, set()).add(edge.source)
+        if not isinstance(edge.consumer, int):
+            assert isinstance(edge.producer, int)
+            query = rows[edge.producer].operator.partition("/")[0]
+            nodes.setdefault(query, set()).add(edge.target)
     for row in rows:
-        nodes.setdefault(_called(str(row["operator"])), set()).add(str(row["node"]))
-        for name in row.get("runs", ()):
-            nodes.setdefault(_called(f"/{name}"), set()).add(str(row["node"]))
+        nodes.setdefault(_called(row.operator), set()).add(row.node)
+        for name in row.runs or ():
+            nodes.setdefault(_called(f"/{name}"), set()).add(row.node)
     return nodes
 
 

@@ -68,7 +68,7 @@ def pareto(
     rows = [_row("", point.latency, point.network_usage, point.nodes) for point in front]
     for name, outcome in others.items():
         if isinstance(outcome, Exception):
-            console.warn(str(outcome))
+            console.warn(f"{name}: {outcome}")
             continue
         estimated = outcome.evaluation.estimated
         latency, usage = estimated.objectives["latency"], estimated.network_usage

@@ -14,6 +14,9 @@ from nova_storm.own_topologies import components, placement
 # As `nova plan` writes it; what it makes of a problem is placed in test_own_topologies_e2e.
 PLAN: dict[str, Any] = {
     "nova_plan": 2,
+    "problem": {"name": "words", "digest": ""},
+    "strategy": "nova",
+    "objective": "latency",
     "rewriting": {"push_filters": True, "split_aggregates": True},
     "instances": [{"operator": "report/count", "node": "barn", "left": [0, 1], "right": [0, 1]}],
     "edges": [
@@ -74,6 +77,20 @@ def test_what_is_no_plan_of_queries_is_refused(tmp_path: Path, text: str) -> Non
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(NovaError, match=r"plan\.json: not "):
         placement(tmp_path / "plan.json", BOLTS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "message"),
+    [
+        ("instances", [{"operator": "report/count"}], r"instances\[0\].*node"),
+        ("edges", [{"from": "barn", "to": "hub", "producer": 7}], r"edges\[0\]: producer"),
+        ("edges", [{"from": "barn", "to": "hub"}], r"edges\[0\]: producer"),
+    ],
+)
+def test_a_damaged_plan_is_refused(tmp_path: Path, rows: str, value: Any, message: str) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN | {rows: value}))
+    with pytest.raises(NovaError, match=rf"plan\.json: .*{message}"):
+        placement(tmp_path / "plan.json", BOLTS, sources=SOURCES)
 
 
 def test_components_are_known_before_they_are_scheduled() -> None:

@@ -134,7 +134,13 @@ def _replace(directory: Path, target: Path) -> None:
             raise NovaError(f"{target}: already there, and no problem; give another name")
         old = directory.parent / "old"
         target.rename(old)
-    directory.rename(target)
+        try:
+            directory.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+    else:
+        directory.rename(target)
 
 
 # --- nodes ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -239,20 +239,27 @@ class KafkaEngine:
         def read(start_ms: int) -> Workload:
             return through(workload(start_ms), servers, suffix=suffix)
 
-        topics.create(servers, topics.topics_of(read(0).sources))
+        created = read(0).sources
+        topics.create(servers, topics.topics_of(created))
         sources = plan.problem.sources
         hosts: dict[str, list[str]] = {}
         for source, node in zip(sources.ids.tolist(), sources.node.tolist(), strict=True):
             hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
-        job = cast("ReadingJob", start(plan, read, name))
-        started = _KafkaJob(job, self.kafka)
-        try:
+        with ExitStack() as undo:
+            undo.callback(_drop, servers, created)
+            job = cast("ReadingJob", start(plan, read, name))
+            started = _KafkaJob(job, self.kafka)
+            undo.callback(started.end)
             self.kafka.produce(job.workload, hosts)
             started.watch()
-        except BaseException:
-            started.end()
-            raise
+            undo.pop_all()
         return cast("Job", started)
+
+
+def _drop(servers: str, sources: Sequence[Any]) -> None:
+    """Drop sources' topics; one that cannot be dropped stays."""
+    with suppress(NovaError):
+        topics.delete(servers, sorted(topics.topics_of(sources)))
 
 
 class _KafkaJob:
@@ -304,9 +311,7 @@ class _KafkaJob:
         if self._watching.is_alive():
             self._watching.join()
         self._kafka.end_producers()
-        with suppress(NovaError):
-            names = sorted(topics.topics_of(self._job.workload.sources))
-            topics.delete(self._kafka.broker.servers, names)
+        _drop(self._kafka.broker.servers, self._job.workload.sources)
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sink has written.
