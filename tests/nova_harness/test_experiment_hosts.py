@@ -18,6 +18,7 @@ from nova_core.errors import NovaError
 from nova_core.model.files import read_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.warming import warming_plan
 from nova_harness.experiment.calibration import (
     Calibrating,
@@ -274,6 +275,28 @@ def test_a_run_with_other_rates_keeps_what_it_knows_of_the_first(
     files = [tmp_path / "problem.yaml", tmp_path / "problem-r2000.yaml"]
     assert [read_problem(file).digest for file in files] == [one.digest for one in problems[:2]]
     assert problems[1].digest == problems[2].digest
+
+
+def test_hosts_are_calibrated_at_the_highest_rate_of_a_script(
+    inventory: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[float] = []
+
+    def run(bed: Any, plan: Plan, *_: Any, **__: Any) -> Any:
+        sent.extend(plan.problem.sources.rate.tolist())
+        raise NovaError("enough is known")
+
+    monkeypatch.setattr("nova_harness.experiment.engine_run.run_plan", run)
+    bed: Any = SimpleNamespace(deployment=SimpleNamespace(hosts=Hosts(inventory)))
+    surge = Disturbance(at=5, what="rate", host="source1", times=3)
+    slower = Disturbance(at=9, what="rate", host="source2", times=0.5)
+    for script, rate in (([], 500), ([slower], 500), ([surge, slower], 1500)):
+        asked = Experiment(name="x", strategies=["nova"], windows_ms=[100], disturbances=script)
+        calibrating = Calibrating(bed, asked, DebsWorkload(), tmp_path, lambda text: None)
+        with pytest.raises(NovaError, match="enough is known"):
+            calibrating.measure(Setting(500))
+        assert set(sent) == {rate}
+        sent.clear()
 
 
 @pytest.mark.parametrize("regions", [1, 2, 4])

@@ -398,6 +398,12 @@ class Calibrating:
     def _inventory(self) -> Inventory:
         return self.bed.deployment.hosts.inventory
 
+    @property
+    def _peak(self) -> float:
+        """How many times their rate sources send at most, by the script."""
+        surges = (one.times for one in self.experiment.disturbances if one.what == "rate")
+        return max((1.0, *(times or 1.0 for times in surges)))
+
     def _traffic(self, rate: float) -> Traffic:
         return costliest(self.workload, self.experiment.windows_ms, rate)
 
@@ -409,7 +415,7 @@ class Calibrating:
             sent: rate to send at instead.
         """
         traffic = self._traffic(rate)
-        if sent is not None:
+        if sent not in (None, rate):
             traffic = traffic.at(sent)
         # Only the order of capacities matters here; all results have to fit the sink.
         guess = {name: 1e9 * value for name, value in cores_of(self.bed).items()}
@@ -428,7 +434,7 @@ class Calibrating:
         warm_up(self.bed, warming_plan(problem), streams, seconds, self.tell)
 
     def measure(self, setting: Setting) -> Calibration:
-        """Measure the costs of operators in a setting.
+        """Measure the costs of operators in a setting, at the highest rate of the script.
 
         Without the hosts' limits, joins keep up. With the experiment's ``load``, limits are in
         force: the cost of overloaded joins matters then. So they are under artificial load, which
@@ -440,20 +446,18 @@ class Calibrating:
         inventory = self._inventory
         loaded = inventory.stress.hosts if setting.stress else ()
         limits = {name: inventory.host(name).cpu or 1.0 for name in loaded}
-        calibration = self._measured(setting, limits)
+        calibration = self._measured(setting, limits, self._peak * setting.rate)
         if limits and calibration.left is None and not self._at(setting.rate)[0].queries:
             # Joins kept up: send more to find the CPU that they can get.
             most = max(limits.values()) / (2 * calibration.join_us * 1e-6)
-            more = self._measured(setting, limits, sent=round(HUNGER * most))
+            more = self._measured(setting, limits, round(HUNGER * most))
             calibration = replace(calibration, left=more.left)
         return calibration
 
-    def _measured(
-        self, setting: Setting, limits: Mapping[str, float], sent: float | None = None
-    ) -> Calibration:
+    def _measured(self, setting: Setting, limits: Mapping[str, float], sent: float) -> Calibration:
         from nova_harness.experiment.engine_run import Timing, run_plan
 
-        capacity, rate = self.experiment.capacity, sent or setting.rate
+        capacity = self.experiment.capacity
         problem, streams, window_ms = self._at(setting.rate, sent)
         plan = calibration_plan(problem, limits)
         outcome = run_plan(
@@ -466,10 +470,10 @@ class Calibrating:
             name="nova calibration",
             scratch=self.scratch,
             tell=lambda what: self.tell(
-                f"calibrating at {rate:g} tuples/s{' under load' * setting.stress}: {what}"
+                f"calibrating at {sent:g} tuples/s{' under load' * setting.stress}: {what}"
             ),
         )
-        return costs(plan, outcome, streams, setting, window_ms, limits)
+        return costs(plan, outcome, streams, replace(setting, rate=sent), window_ms, limits)
 
     def run(
         self, known: Mapping[Setting, Calibration] = MappingProxyType({})
@@ -503,7 +507,7 @@ class Calibrating:
             settings = [Setting(load.rate, setting.stress) for setting in settings]
             calibrations = {settings[0]: load.calibrations[-1]}
         calibrations |= {one: self.measure(one) for one in settings if one not in calibrations}
-        most = max(setting.rate for setting in settings)
+        most = self._peak * max(setting.rate for setting in settings)
         if self.bed.engine.stays_warm and most > WARMING_RATE:
             # Java compiles and allocates for a new rate here, not within a cell.
             self.warm(most)
