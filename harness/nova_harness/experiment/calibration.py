@@ -515,7 +515,8 @@ class Calibrating:
 
     def capacities(self, setting: Setting, calibration: Calibration) -> dict[str, float]:
         """C_a of each host in a setting, tuples/s."""
-        problem, streams, _ = self._at(setting.rate)
+        # The sink's costs are for the results that arrived in the calibration.
+        problem, streams, _ = self._at(setting.rate, self._peak * setting.rate)
         return capacities(
             calibration,
             self._inventory,
