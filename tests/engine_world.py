@@ -82,15 +82,21 @@ class Job:
 
     One that is ``BROKEN`` has lost a part, and does nothing; an engine that ends no failed jobs
     says that it runs.
+
+    Attributes:
+        sources: by number.
+        state: as the engine calls it.
+        behind_ms: how long results take.
     """
 
     sources: dict[int, Source]
     state: str = "RUNNING"
+    behind_ms: int = 0
 
     @property
     def complete(self) -> int:
         """All results of windows up to it are at the sink."""
-        return min(one.reached for one in self.sources.values())
+        return min(one.reached for one in self.sources.values()) - self.behind_ms
 
 
 @dataclass

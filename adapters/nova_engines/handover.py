@@ -28,6 +28,8 @@ OVERLAP_MS = 2000
 AHEAD_MS = 1000
 ATTEMPTS = 4
 ENDED_S = 60.0
+# A job that is further behind is not left to work off what it has not done yet.
+BEHIND_MS = 4000
 
 
 # States of a job; there are no others.
@@ -221,6 +223,9 @@ class Handover:
     def plan(self, new: ControlledJob) -> int:
         """Hand over to a new job, which runs completely and whose sources wait for an order.
 
+        A job that is more than `BEHIND_MS` behind is ended at once: the new one, which has another
+        plan, begins with the first window that is not complete.
+
         Returns:
             The boundary, ms since the epoch.
 
@@ -230,6 +235,10 @@ class Handover:
         """
         ledger = self._quiet()
         window, old = ledger.window_ms, ledger.shares[-1]
+        if now_ms() - self._first_incomplete(ledger) > BEHIND_MS:
+            self.told_s = 0.0
+            self.jobs.cancel(old.job)
+            return self.after_failure(new)
         begin = next_multiple(now_ms() + AHEAD_MS, window)
         share = Share(
             new, max(next_multiple(begin + OVERLAP_MS, window), old.from_ms + window), begin

@@ -13,7 +13,7 @@ from engine_world import EPOCH_MS, WINDOW_MS, Killed, World, check_exactly_once,
 
 from nova_core.errors import NovaError
 from nova_engines import source_orders
-from nova_engines.handover import Handover, HandoverError, Ledger
+from nova_engines.handover import BEHIND_MS, Handover, HandoverError, Ledger
 
 
 @pytest.fixture
@@ -126,6 +126,38 @@ def test_killed_at_every_step_after_a_failure(world: Callable[[], World], tmp_pa
         if not killed:
             break
     assert not killed and fatal > 5
+
+
+def test_killed_at_every_step_of_a_hand_over_of_a_job_that_is_behind(
+    world: Callable[[], World], tmp_path: Path
+) -> None:
+    """Its backlog becomes the new job's, which begins in the past."""
+    ways = set()
+    for fatal in range(200):
+        w, ledger = world(), tmp_path / f"ledger-{fatal}"
+        control = begun(w, ledger)
+        w.jobs_["first"].behind_ms = BEHIND_MS + 500
+        w.pass_time(4000)
+        incomplete, w.fatal = control.incomplete(), w.steps + fatal
+        try:
+            assert control.plan(w.deploy("second")) == incomplete
+            killed = False
+        except Killed:
+            killed = True
+        w.fatal = None
+        control = control_of(w, ledger)
+        settled(control)
+        if len(Ledger.read(ledger).shares) == 1:
+            w.end("second")
+            failed = w.jobs_["first"].state == "CANCELED"
+            (control.after_failure if failed else control.plan)(w.deploy("third"))
+        assert w.jobs_["first"].state == "CANCELED"
+        w.pass_time(2000)
+        ways.add(tuple(check_exactly_once(w, ledger, control.end())))
+        if not killed:
+            break
+    assert ways == {("first", "third"), ("first", "second")}
+    assert not killed and fatal > 8
 
 
 @pytest.mark.parametrize("ends_failed_jobs", [True, False])

@@ -191,11 +191,19 @@ def hand_over(
     control.plan(third)
     time.sleep(1)
 
+    # As if it were far behind: it is ended at once, and what was not complete is joined anew.
+    late = jobs.deploy(other, "late", control.incomplete())
+    with monkeypatch.context() as patch:
+        patch.setattr("nova_engines.handover.BEHIND_MS", 0)
+        assert control.plan(late) < now_ms()
+    assert rest.job(third.job)["state"] == "CANCELED"
+    time.sleep(1)
+
     # A worker is killed: what was not complete is joined anew.
     with pytest.raises(HandoverError, match="has not failed"):
-        control.after_failure(third)
+        control.after_failure(late)
     cluster.kill(NODES[2])
-    assert rest.wait_ended(third.job, PATIENCE_S) == "FAILED"
+    assert rest.wait_ended(late.job, PATIENCE_S) == "FAILED"
     until = time.monotonic() + PATIENCE_S
     while f"tm-{NODES[2]}" in rest.task_managers():
         assert time.monotonic() < until
@@ -211,7 +219,7 @@ def hand_over(
     cluster.restart(NODES[2])
 
     found = Ledger.read(ledger)
-    assert [share.job for share in found.shares] == [first, second, third, fourth]
+    assert [share.job for share in found.shares] == [first, second, third, late, fourth]
     came = [results.read(Path(share.job.results[0][1])) for share in found.shares]
     kept = found.own(came)
     # New jobs begin before the boundary, so that there is something to drop.

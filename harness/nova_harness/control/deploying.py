@@ -353,12 +353,11 @@ class Deployer:
         Returns:
             The boundary, ms since the epoch, of each job that was replaced.
         """
-        from_ms = now_ms()
         return self._replace(
             groups,
             f"{why}: not handed over",
             AGAIN_S,
-            lambda group: self._deploy(group, from_ms),
+            lambda group: self._deploy(group, group.handover.incomplete()),
             lambda group, new: group.handover.plan(new.job),
         )
 

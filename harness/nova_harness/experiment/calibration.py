@@ -55,7 +55,7 @@ COPIES = 2
 CLOSE = 0.05
 MOST_CALIBRATIONS = 5
 # Two calibrations predict rates up to so many times the last one's.
-FURTHEST = 3.0
+FURTHEST = 2.0
 # The search's rates are multiples of this, tuples/s.
 STEP = 100.0
 
