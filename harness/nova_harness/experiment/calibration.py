@@ -515,14 +515,15 @@ class Calibrating:
 
     def capacities(self, setting: Setting, calibration: Calibration) -> dict[str, float]:
         """C_a of each host in a setting, tuples/s."""
-        # The sink's costs are for the results that arrived in the calibration.
-        problem, streams, _ = self._at(setting.rate, self._peak * setting.rate)
+        # What sources and the sink need is for the calibration's rate, too.
+        rate = self._peak * setting.rate
+        problem, streams, _ = self._at(setting.rate, rate)
         return capacities(
             calibration,
             self._inventory,
             cores_of(self.bed),
             source_hosts(problem),
-            rate=setting.rate,
+            rate=rate,
             safety=self.experiment.capacity.safety,
             output_rate=streams.expected_rate,
         )
