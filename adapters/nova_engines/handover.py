@@ -29,7 +29,7 @@ AHEAD_MS = 1000
 ATTEMPTS = 4
 ENDED_S = 60.0
 # A job that is further behind is not left to work off what it has not done yet.
-BEHIND_MS = 4000
+BEHIND_MS = 2000
 
 
 # States of a job; there are no others.

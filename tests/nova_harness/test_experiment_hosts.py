@@ -290,6 +290,8 @@ def test_hosts_are_calibrated_at_the_highest_rate_of_a_script(
     bed: Any = SimpleNamespace(deployment=SimpleNamespace(hosts=Hosts(inventory)))
     surge = Disturbance(at=5, what="rate", host="source1", times=3)
     slower = Disturbance(at=9, what="rate", host="source2", times=0.5)
+    cost = Calibration(0.01, 0.03, 0.1, 20.0, 1500, 0, 100, {})
+    room = []
     for script, rate in (([], 500), ([slower], 500), ([surge, slower], 1500)):
         asked = Experiment(name="x", strategies=["nova"], windows_ms=[100], disturbances=script)
         calibrating = Calibrating(bed, asked, DebsWorkload(), tmp_path, lambda text: None)
@@ -297,6 +299,12 @@ def test_hosts_are_calibrated_at_the_highest_rate_of_a_script(
             calibrating.measure(Setting(500))
         assert set(sent) == {rate}
         sent.clear()
+        room.append(calibrating.capacities(Setting(500), cost))
+    assert room[0] == room[1]
+    # Its host's source needs more, and the sink has room for more results.
+    assert room[2]["source1"] < room[0]["source1"]
+    assert room[2]["sink"] == pytest.approx(room[0]["sink"] + 8 / 2 * 1000)
+    assert room[2]["worker1"] == room[0]["worker1"]
 
 
 @pytest.mark.parametrize("regions", [1, 2, 4])
