@@ -107,13 +107,14 @@ class World:
         now: ms since the epoch.
         steps: uses so far.
         fatal: the step in which the controller is killed; None for never.
-        ends_failed_jobs: see `nova_engines.handover.Jobs`.
+        ends_failed_jobs, behind_ms: see `nova_engines.handover.Jobs`.
     """
 
     now: int = EPOCH_MS
     steps: int = 0
     fatal: int | None = None
     ends_failed_jobs: bool = True
+    behind_ms: int = 4000
     jobs_: dict[str, Job] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     at: dict[int, Callable[[], None]] = field(default_factory=dict)

@@ -28,8 +28,6 @@ OVERLAP_MS = 2000
 AHEAD_MS = 1000
 ATTEMPTS = 4
 ENDED_S = 60.0
-# A job that is further behind is not left to work off what it has not done yet.
-BEHIND_MS = 2000
 
 
 # States of a job; there are no others.
@@ -44,6 +42,14 @@ class Jobs(Protocol):
         """Whether it ends a job that lost a worker; otherwise it restarts the worker's part.
 
         A restarted part does nothing, so such a job counts as running for ever.
+        """
+        ...
+
+    @property
+    def behind_ms(self) -> int:
+        """A job that is further behind is ended at a hand-over; about as long as ending one takes.
+
+        It would have to work off what it has not done yet, on hosts that are too slow.
         """
         ...
 
@@ -223,8 +229,8 @@ class Handover:
     def plan(self, new: ControlledJob) -> int:
         """Hand over to a new job, which runs completely and whose sources wait for an order.
 
-        A job that is more than `BEHIND_MS` behind is ended at once: the new one, which has another
-        plan, begins with the first window that is not complete.
+        A job that is further behind than `Jobs.behind_ms` is ended at once: the new one, which has
+        another plan, begins with the first window that is not complete.
 
         Returns:
             The boundary, ms since the epoch.
@@ -235,7 +241,7 @@ class Handover:
         """
         ledger = self._quiet()
         window, old = ledger.window_ms, ledger.shares[-1]
-        if now_ms() - self._first_incomplete(ledger) > BEHIND_MS:
+        if now_ms() - self._first_incomplete(ledger) > self.jobs.behind_ms:
             self.told_s = 0.0
             self.jobs.cancel(old.job)
             return self.after_failure(new)

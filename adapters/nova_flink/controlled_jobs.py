@@ -27,6 +27,7 @@ class FlinkJobs:
     """
 
     ends_failed_jobs = True
+    behind_ms = 2000
 
     def __init__(self, rest: Rest) -> None:
         self._rest = rest

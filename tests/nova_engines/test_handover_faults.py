@@ -13,7 +13,7 @@ from engine_world import EPOCH_MS, WINDOW_MS, Killed, World, check_exactly_once,
 
 from nova_core.errors import NovaError
 from nova_engines import source_orders
-from nova_engines.handover import BEHIND_MS, Handover, HandoverError, Ledger
+from nova_engines.handover import Handover, HandoverError, Ledger
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_killed_at_every_step_of_a_hand_over_of_a_job_that_is_behind(
     for fatal in range(200):
         w, ledger = world(), tmp_path / f"ledger-{fatal}"
         control = begun(w, ledger)
-        w.jobs_["first"].behind_ms = BEHIND_MS + 500
+        w.jobs_["first"].behind_ms = w.behind_ms + 500
         w.pass_time(4000)
         incomplete, w.fatal = control.incomplete(), w.steps + fatal
         try:

@@ -194,7 +194,7 @@ def hand_over(
     # As if it were far behind: it is ended at once, and what was not complete is joined anew.
     late = jobs.deploy(other, "late", control.incomplete())
     with monkeypatch.context() as patch:
-        patch.setattr("nova_engines.handover.BEHIND_MS", 0)
+        patch.setattr(FlinkJobs, "behind_ms", 0)
         assert control.plan(late) < now_ms()
     assert rest.job(third.job)["state"] == "CANCELED"
     time.sleep(1)

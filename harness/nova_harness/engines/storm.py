@@ -455,6 +455,7 @@ class StormJobs:
     """
 
     ends_failed_jobs = False
+    behind_ms = 15_000
 
     def __init__(self, engine: StormEngine) -> None:
         self._engine = engine

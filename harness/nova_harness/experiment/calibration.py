@@ -562,7 +562,9 @@ class Calibrating:
                 stress=setting.stress,
                 costs=one,
                 capacity=capacity,
-                bottlenecks=bottlenecks(one, inventory, cores, source_hosts(problem), rate),
+                bottlenecks=bottlenecks(
+                    one, inventory, cores, source_hosts(problem), self._peak * rate
+                ),
             )
         calibrations = Calibrations(
             engine=experiment.engine,
