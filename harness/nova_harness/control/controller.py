@@ -131,7 +131,6 @@ class Controller:
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
         self._absent = {name for name, pids in sessions.items() if not pids}
         self._sensor = HostSensor(self.hosts, sessions, self.workload.control)
-        self._arrivals = ArrivalsWatch(self.hosts)
         self._follow_jobs()
 
     @property
@@ -184,8 +183,11 @@ class Controller:
         return {} if self._sensor is None else self._sensor.view()
 
     def arrivals(self) -> list[Arrival]:
-        """What the sinks have received over time."""
-        return [] if self._arrivals is None else self._arrivals.history()
+        """What the sinks have received since this was first asked for: it costs their hosts CPU."""
+        if self._arrivals is None:
+            self._arrivals = ArrivalsWatch(self.hosts)
+            self._follow_results()
+        return self._arrivals.history()
 
     def look(self) -> None:
         """Look once, and act on it."""
@@ -389,14 +391,19 @@ class Controller:
         """Point the watches at the running jobs."""
         running = [group.running for group in self.groups]
         self._watch = self.engine.watch([(one.job, one.target.dataflow) for one in running])
-        if self._arrivals is not None:
-            self._arrivals.follow([file for one in running for file in one.job.results])
+        self._follow_results()
         if self._sensor is not None:
             # Not the processes of the previous jobs, which end.
             self._sensor.follow(frozenset(one.job.job for one in running), {})
             self._followed = False
             with suppress(NovaError):  # another look asks again
                 self._follow_processes()
+
+    def _follow_results(self) -> None:
+        """Point the watch of sinks at the running jobs' results."""
+        if self._arrivals is not None:
+            jobs = [group.running.job for group in self.groups]
+            self._arrivals.follow([file for job in jobs for file in job.results])
 
     def _follow_processes(self) -> None:
         """Point the sensor at the jobs' own processes."""
