@@ -134,7 +134,9 @@ class Rest(JsonInterface):
             for failure in (*entry.get("concurrentExceptions", ()), entry):
                 for line in str(failure.get("stacktrace", "")).splitlines():
                     if line and not line.startswith(("\t", " ")):
-                        reasons[line.removeprefix("Caused by: ")] = None
+                        reason = line.removeprefix("Caused by: ")
+                        reasons.pop(reason, None)  # each once, and the cause last
+                        reasons[reason] = None
         return list(reasons)
 
     def accumulators(self, job_id: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,20 @@ from typing import ClassVar
 import pytest
 
 from nova_flink.rest import FlinkError, Rest, host_and_port
+
+
+TRACE = "Recovery is suppressed\n\tat a.B(B.java:1)\nCaused by: {}\n\t... 12 more\n"
+# The coordinator failed first; a task's failure, at about the same time, is why.
+FAILURES = {
+    "exceptionHistory": {
+        "entries": [
+            {
+                "stacktrace": TRACE.format("a coordinator failed"),
+                "concurrentExceptions": [{"stacktrace": TRACE.format("a message of 0 bytes")}],
+            }
+        ]
+    }
+}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -21,6 +36,7 @@ class Answers(BaseHTTPRequestHandler):
         "/taskmanagers/tm-a": (200, b'{"allocatedSlots": [{"jobId": "held"}]}'),
         "/jobs/held/status": (200, b'{"status": "CANCELED"}'),
         "/jobs/free/status": (200, b'{"status": "FINISHED"}'),
+        "/jobs/failed/exceptions": (200, json.dumps(FAILURES).encode()),
         "/html": (200, b"<html>not Flink</html>"),
         "/refused": (404, b'{"errors": ["not found.", "Job x not found\\n\\tat java.Lang"]}'),
         "/broken": (500, b"<html>"),
@@ -83,6 +99,14 @@ def test_waiting_names_who_is_missing(rest: Rest) -> None:
     rest.wait_task_managers(["a"], 0.0)
     with pytest.raises(FlinkError, match="no TaskManager of b, c has registered"):
         rest.wait_task_managers(["a", "b", "c"], 0.2)
+
+
+def test_what_failed_at_about_the_same_time_is_told(rest: Rest) -> None:
+    assert rest.exceptions("failed") == [
+        "a message of 0 bytes",
+        "Recovery is suppressed",
+        "a coordinator failed",
+    ]
 
 
 def test_a_job_has_ended_when_its_slots_are_free(rest: Rest) -> None:
