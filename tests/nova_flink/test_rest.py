@@ -12,7 +12,6 @@ import pytest
 
 from nova_flink.rest import FlinkError, Rest, host_and_port
 
-
 TRACE = "Recovery is suppressed\n\tat a.B(B.java:1)\nCaused by: {}\n\t... 12 more\n"
 # The coordinator failed first; a task's failure, at about the same time, is why.
 FAILURES = {
