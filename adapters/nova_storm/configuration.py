@@ -88,6 +88,9 @@ class ClusterConfiguration:
             "nimbus.seeds": [self.coordinator],
             "nimbus.thrift.port": self.nimbus_port,
             "storm.scheduler": SCHEDULER,
+            # A plan says which nodes are used. Storm would not use one for half an hour after
+            # nimbus has missed its supervisor three times.
+            "blacklist.scheduler.tolerance.count": 2**31 - 1,
             "storm.local.dir": f"{self.work}/state",
             # Nimbus' database of metrics is 70 MB of native code for a page of the UI.
             "storm.metricstore.class": "org.apache.storm.metricstore.NoOpMetricStore",

@@ -161,6 +161,7 @@ def _readme(
    -p PROBLEM` compares where nimbus has each executor with the plan.
 
 A cluster of your own needs of this: `{EXTENSION}` in the `extlib-daemon` of nimbus'
-host; `storm.scheduler` as in `coordinator/nimbus.yaml`; `supervisor.scheduler.meta` as in each
-node's `supervisor.yaml`. Topologies without `nova.placement` are scheduled as ever.
+host; `storm.scheduler` and `blacklist.scheduler.tolerance.count` as in `coordinator/nimbus.yaml`;
+`supervisor.scheduler.meta` as in each node's `supervisor.yaml`. Topologies without
+`nova.placement` are scheduled as ever.
 """

@@ -160,8 +160,8 @@ def test_load_a_killed_worker_and_a_killed_controller(
     command = control_run(tmp_path, engine)
     page = f"http://127.0.0.1:{free_port()}"
     command += ["--listen", page.rpartition(":")[2]]
-    # The other host has no worker until then.
-    added = [{"at": 5, "what": "add", "host": other}]
+    # The other host has no worker until then: long enough that Storm alone would not use it soon.
+    added = [{"at": 12, "what": "add", "host": other}]
     (tmp_path / "script.json").write_text(json.dumps({"nova_disturbances": 1, "events": added}))
     command += ["--disturb", str(tmp_path / "script.json"), "--back-after", "2"]
 
