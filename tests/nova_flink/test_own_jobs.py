@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from random_plans import random_plan
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
-from nova_flink import moving, names, own_jobs
+from nova_flink import commands, moving, names, own_jobs
 from nova_flink.observing import observe
+from nova_flink.pin import PinError, pin
 from nova_flink.rest import FlinkError, Rest
 from nova_flink.translate import translate
 
@@ -104,6 +106,36 @@ def test_rates_are_put_into_the_problem(monkeypatch: pytest.MonkeyPatch) -> None
         observe(Told(), "1", problem | {"sources": [{"id": "y"}]}, 0.05)
     with pytest.raises(FlinkError, match="only a running one"):
         observe(Told(state="FINISHED"), "1", problem, 0.05)
+
+
+@pytest.mark.parametrize(
+    "queries", [[{"id": "out"}], [{"id": "out", "sink": "hub", "operators": [{"id": "sums"}]}]]
+)
+def test_a_damaged_problem_is_not_observed(tmp_path: Path, queries: list[Any]) -> None:
+    sources = [{"id": "x", "node": "hill", "stream": "x", "rate": 1}]
+    file = tmp_path / "problem.json"
+    file.write_text(json.dumps({"nova": 1, "sources": sources, "queries": queries}))
+    arguments = ["sums", str(file), "--rest", "127.0.0.1:9", "-o", str(tmp_path / "out.json")]
+    with pytest.raises(NovaError, match=r"problem\.json: .*queries\[0\]"):
+        commands.observe.main(arguments, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("section", "rows"),
+    [
+        ("instances", [{"operator": "j/a*b"}]),
+        ("edges", [{"from": "hill", "to": "barn", "consumer": 7, "input": "left"}]),
+        ("edges", ["hill"]),
+    ],
+)
+def test_no_job_is_pinned_by_a_damaged_plan(section: str, rows: list[Any]) -> None:
+    plan = {
+        "nova_plan": 2,
+        "instances": [{"operator": "j/a*b", "node": "barn"}],
+        "edges": [{"from": "barn", "to": "hub", "producer": 0}],
+    }
+    with pytest.raises(PinError, match="plan: is damaged: "):
+        pin(None, plan | {section: rows})
 
 
 KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)
