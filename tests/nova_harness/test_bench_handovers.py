@@ -68,7 +68,8 @@ def test_figures_are_of_their_periods() -> None:
     assert one.told_s == [0.25]
     # From the last result of the old job, at 99.99 + 0.09 s, to the first of the new, at 100.5 s.
     assert one.silence_ms == pytest.approx([420], abs=1)
-    assert one.steady_silence_ms == pytest.approx(10)
+    # Twice 2 s on both sides, in the 10 s before the decision and before the end.
+    assert one.steady_silence_ms == pytest.approx([10] * 4)
     assert one.after_p99_ms == pytest.approx(500, abs=25)
     assert one.steady_p99_ms == pytest.approx(60)
     assert one.deploying_p9999_ms == pytest.approx(90)

@@ -535,6 +535,20 @@ def test_clocks_that_are_off_are_refused(
     sensing.refuse_clocks(hosts)
 
 
+def test_a_rate_that_more_than_doubles_has_to_last_less(placed: tuple[Problem, Plan]) -> None:
+    names = placed[0].sources.ids.tolist()
+    usual, double, triple = (dict.fromkeys(names, rate) for rate in (100.0, 200.0, 300.0))
+    for surge, brief, long in ((double, 4, 0.5), (triple, 2, 1)):
+        watched = Watched(placed)
+        assert len(watched.after(5, seen(), rates=usual)) == 1
+        # One reading, which every look until the next one shows, is not enough.
+        assert watched.after(brief, seen(), rates=surge) == []
+        assert len(watched.after(long, seen(), rates=surge)) == 1
+        # What emits less is never late.
+        assert watched.after(4, seen(), rates=usual) == []
+        assert len(watched.after(0.5, seen(), rates=usual)) == 1
+
+
 def test_rates_of_sources_are_read() -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     for at_ms, counts in ((1000, (0, 5)), (1000, (0, 5)), (3000, (400, 5)), (5000, (1600, 9))):

@@ -33,6 +33,8 @@ MOST_BETWEEN_S = 2.0
 # Until a slow host's joins have moved, the same is measured there again and again, with some noise:
 # it counts as slower again at less than this share of what it counts as.
 LESS = 0.95
+# What differs by much has to last so many times less at most: two readings have to show it.
+BRIEFER = 1.6
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Tuning:
     Attributes:
         step: least change that counts: of a host's capacity, as a share of its own capacity, and of
             a source's rate, as a share of that rate.
-        lasting_s: how long it has to last.
+        lasting_s: how long it has to last; a rate that more than doubles, as much shorter
+            (`BRIEFER`).
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
         moves: instances that may move by choice at a time, when a host's capacity grows again.
         stable_s: how long a lost host must be back before it is used again; doubles with each loss,
@@ -235,13 +238,14 @@ class Decider:
         changed: dict[str, float] = {}
         for name in sorted(rates.keys() & self._rates.keys()):
             rate, known = rates[name], self._rates[name]
+            more = rate / known.planned - 1
             # A silent source changes nothing: it may be silent for a moment only.
-            if rate <= 0 or abs(rate - known.planned) < self.tuning.step * known.planned:
+            if rate <= 0 or abs(more) < self.tuning.step:
                 known.since = None
                 continue
             if known.since is None:
                 known.since = now
-            if now - known.since >= self.tuning.lasting_s and now >= known.retry_at:
+            if now - known.since >= self._lasting_s(more) and now >= known.retry_at:
                 changed[name] = rate
         if not changed:
             return []
@@ -259,6 +263,13 @@ class Decider:
             if not decision.refused:
                 one.planned = rate
         return [decision]
+
+    def _lasting_s(self, more: float) -> float:
+        """How long a source has to send ``more`` than planned, as a share of that.
+
+        With three times the rate, a join falls behind twice as fast as with two.
+        """
+        return self.tuning.lasting_s / min(max(1.0, more), BRIEFER)
 
     # --- lost and returned hosts ----------------------------------------------------------------
 
