@@ -38,7 +38,7 @@ from nova_harness.control.deciding import (
     node_row,
     rehearse,
 )
-from nova_harness.control.sensing import HostView, HostWatch, Processes
+from nova_harness.control.sensing import HostView, HostWatch, Processes, Rate
 from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, FlinkWatch, JoinsWatch
 from nova_testbed.probing import ClockOffset
@@ -79,12 +79,14 @@ class Watched:
         view: dict[str, Seen],
         every: float = 0.5,
         rates: dict[str, float] | None = None,
+        noted_at: float | None = None,
     ) -> list[str]:
-        """What is decided meanwhile."""
+        """What is decided meanwhile; sources note their rates all the time, or did so once."""
         found = []
         for _ in range(round(seconds / every)):
             self.now += every
-            found += [each.what for each in self.decider.decide(view, self.now, rates)]
+            known = {name: Rate(rate, noted_at or self.now) for name, rate in (rates or {}).items()}
+            found += [each.what for each in self.decider.decide(view, self.now, known)]
         assert verify(self.decider.plan()).ok
         return found
 
@@ -253,7 +255,8 @@ def test_a_surge_for_which_there_is_no_room_is_refused(placed: tuple[Problem, Pl
     surge = dict.fromkeys(placed[0].sources.ids.tolist(), 50_000.0)
     for _ in range(20):
         watched.now += 0.5
-        decisions += watched.decider.decide(seen(), watched.now, surge)
+        noted = {name: Rate(rate, watched.now) for name, rate in surge.items()}
+        decisions += watched.decider.decide(seen(), watched.now, noted)
     assert decisions[0].delta is None and "tuples/s are missing" in decisions[0].refused
     assert len(decisions) < 3 and watched.at == ["near"]
 
@@ -538,15 +541,29 @@ def test_clocks_that_are_off_are_refused(
 def test_a_rate_that_more_than_doubles_has_to_last_less(placed: tuple[Problem, Plan]) -> None:
     names = placed[0].sources.ids.tolist()
     usual, double, triple = (dict.fromkeys(names, rate) for rate in (100.0, 200.0, 300.0))
-    for surge, brief, long in ((double, 4, 0.5), (triple, 2, 1)):
+    for surge, brief_s in ((double, 4), (triple, 1)):
         watched = Watched(placed)
         assert len(watched.after(5, seen(), rates=usual)) == 1
-        # One reading, which every look until the next one shows, is not enough.
-        assert watched.after(brief, seen(), rates=surge) == []
-        assert len(watched.after(long, seen(), rates=surge)) == 1
+        assert watched.after(brief_s, seen(), rates=surge) == []
+        assert len(watched.after(0.5, seen(), rates=surge)) == 1
         # What emits less is never late.
         assert watched.after(4, seen(), rates=usual) == []
         assert len(watched.after(0.5, seen(), rates=usual)) == 1
+
+
+def test_a_rate_lasts_as_long_as_its_notes_say(placed: tuple[Problem, Plan]) -> None:
+    watched = Watched(placed)
+    names = placed[0].sources.ids.tolist()
+    usual, surge, triple = (dict.fromkeys(names, rate) for rate in (200.0, 380.0, 600.0))
+    # The last note of a surge counts until there is another one: these are 2 s of it.
+    for rates, at_s in ((surge, 100.0), (surge, 102.0), (usual, 104.0)):
+        assert watched.after(6, seen(), rates=rates, noted_at=at_s) == []
+    # One note, however often it is seen, shows nothing that lasts.
+    assert watched.after(10, seen(), rates=triple, noted_at=110.0) == []
+    assert watched.after(0.5, seen(), rates=usual, noted_at=112.0) == []
+    for at_s in (120.0, 122.0):
+        assert watched.after(1, seen(), rates=surge, noted_at=at_s) == []
+    assert len(watched.after(0.5, seen(), rates=surge, noted_at=124.0)) == 1
 
 
 def test_rates_of_sources_are_read() -> None:
@@ -557,11 +574,11 @@ def test_rates_of_sources_are_read() -> None:
         if at_ms == 1000:
             assert watch.view.rates == {}
         elif at_ms == 3000:
-            assert watch.view.rates == {0: 200.0, 1: 0.0}
-    assert watch.view.rates == {0: 600.0, 1: 2.0}
+            assert watch.view.rates == {0: (200.0, 3.0), 1: (0.0, 3.0)}
+    assert watch.view.rates == {0: (600.0, 5.0), 1: (2.0, 5.0)}
     # A source that notes nothing, as its job has failed, has no rate.
     watch.take(b"@ 7\n0.arrived 2000 7000\n1.arrived 9 5000\n.\n")
-    assert watch.view.rates == {0: 200.0}
+    assert watch.view.rates == {0: (200.0, 7.0)}
 
 
 def test_readings_are_smoothed() -> None:

@@ -29,6 +29,7 @@ from nova_harness.experiment.calibration import (
     costliest,
     costs,
     find_rate,
+    found_line,
     strongest,
 )
 from nova_harness.experiment.document import Experiment, ExperimentError
@@ -214,6 +215,8 @@ def test_load_leaves_hosts_less_capacity(inventory: Inventory, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("start", "join_us", "rates"),
     [
+        # Too far away: five are enough.
+        (1000, lambda rate: 1 + 100_000 / rate, [1000, 1400, 2800, 5600, 11_200]),
         (9500, lambda rate: 15.0, [9500]),  # close to where it leads to
         (1000, lambda rate: 15.0, [1000, 9600]),
         (1000, lambda rate: 15 + rate / 1000, [1000, 9000, 6100, 6600]),
@@ -240,7 +243,10 @@ def test_a_rate_is_found_for_a_load(
     assert [one.rate for one in found.calibrations] == rates
     assert found.host == "worker1"
     assert found.takes == pytest.approx(0.24 / found.calibrations[-1].join_us * 1e6)
-    assert found.load == pytest.approx(1.2, rel=0.01)
+    assert found.settled == (len(rates) < 5)
+    assert found_line(found).endswith("settled)") != found.settled
+    if found.settled:
+        assert found.load == pytest.approx(1.2, rel=0.01)
     write_json(tmp_path / CALIBRATIONS, Calibrations(load=found))
     assert read_calibrations(tmp_path).load == found
     (tmp_path / CALIBRATIONS).unlink()

@@ -190,6 +190,9 @@ def test_the_rate_that_was_found_for_a_load_is_told(tmp_path: Path) -> None:
     (fact,) = (text for name, text in run_facts(read_run(run)) if name == "rate found")
     assert fact.endswith("calibrated at 9000, 16800")
     assert any("leaves the engine 55 % of a host's CPU limit" in t for t in told(run)["plain"])
+    assert "settled" not in text
+    write_json(run / CALIBRATIONS, Calibrations(load=replace(found, settled=False), rates=rows))
+    assert any("search has not settled" in text for text in told(run)["plain"])
 
 
 def test_what_is_lost_misplaced_or_unfinished_is_said_first(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nova_harness.control.decision_log import DecisionLog, Entry, clock
 from nova_harness.control.deploying import Deployer, ids
 from nova_harness.control.disturbances import Disturbing, Script
 from nova_harness.control.job_groups import Group, ledgers_of
-from nova_harness.control.sensing import PERIOD_S, STALE_S, HostSensor, HostView
+from nova_harness.control.sensing import PERIOD_S, STALE_S, HostSensor, HostView, Rate
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -274,8 +274,8 @@ class Controller:
             for name, view in self.views().items()
         }
 
-    def _rates(self) -> dict[str, float]:
-        """Tuples/s of sources."""
+    def _rates(self) -> dict[str, Rate]:
+        """What sources emit."""
         sources = self.workload.sources
         return {
             sources[number].source: rate

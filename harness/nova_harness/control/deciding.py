@@ -22,6 +22,7 @@ from nova_core.placement.live import (
     Rebalance,
 )
 from nova_harness.control.backoff import Backoff
+from nova_harness.control.sensing import Rate
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -33,8 +34,9 @@ MOST_BETWEEN_S = 2.0
 # Until a slow host's joins have moved, the same is measured there again and again, with some noise:
 # it counts as slower again at less than this share of what it counts as.
 LESS = 0.95
-# What differs by much has to last so many times less at most: two readings have to show it.
-BRIEFER = 1.6
+# What differs by much has to last so many times less at most. Sources note their tuples once a
+# second: two notes show it.
+BRIEFER = 4
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class Tuning:
     Attributes:
         step: least change that counts: of a host's capacity, as a share of its own capacity, and of
             a source's rate, as a share of that rate.
-        lasting_s: how long it has to last; a rate that more than doubles, as much shorter
-            (`BRIEFER`).
+        lasting_s: how long it has to last; less where a rate more than doubles.
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
         moves: instances that may move by choice at a time, when a host's capacity grows again.
         stable_s: how long a lost host must be back before it is used again; doubles with each loss,
@@ -134,7 +135,7 @@ class _Rate:
 
     Attributes:
         planned: tuples/s that the plan is made for.
-        since: as in `_Known`.
+        since: `Rate.at_s` of the first that differed by enough; None while none does.
         retry_at: as in `_Known`.
     """
 
@@ -202,14 +203,14 @@ class Decider:
         return sorted(name for name in lost if self._known[name].used)
 
     def decide(
-        self, seen: Mapping[str, Seen], now: float, rates: Mapping[str, float] | None = None
+        self, seen: Mapping[str, Seen], now: float, rates: Mapping[str, Rate] | None = None
     ) -> list[Decision]:
         """Decisions after a look at the hosts; failures first.
 
         Args:
             seen: hosts by name; hosts outside the problem do not count.
             now: `time.monotonic`.
-            rates: of sources by name, tuples/s; without sources of unknown rate.
+            rates: of sources by name; without sources of unknown rate.
         """
         self._pass_over(now)
         failures = []
@@ -233,19 +234,19 @@ class Decider:
 
     # --- rates of sources -----------------------------------------------------------------------
 
-    def _rates_of(self, rates: Mapping[str, float], now: float) -> list[Decision]:
+    def _rates_of(self, rates: Mapping[str, Rate], now: float) -> list[Decision]:
         """Sources whose rates have changed at the same time are one event."""
         changed: dict[str, float] = {}
         for name in sorted(rates.keys() & self._rates.keys()):
-            rate, known = rates[name], self._rates[name]
+            (rate, at_s), known = rates[name], self._rates[name]
             more = rate / known.planned - 1
             # A silent source changes nothing: it may be silent for a moment only.
             if rate <= 0 or abs(more) < self.tuning.step:
                 known.since = None
                 continue
             if known.since is None:
-                known.since = now
-            if now - known.since >= self._lasting_s(more) and now >= known.retry_at:
+                known.since = at_s
+            if at_s - known.since >= self._lasting_s(more) and now >= known.retry_at:
                 changed[name] = rate
         if not changed:
             return []
@@ -265,11 +266,11 @@ class Decider:
         return [decision]
 
     def _lasting_s(self, more: float) -> float:
-        """How long a source has to send ``more`` than planned, as a share of that.
+        """How long a source has to emit ``more`` than planned, as a share of that.
 
-        With three times the rate, a join falls behind twice as fast as with two.
+        The more it is, the faster its join falls behind, and the surer it is no noise.
         """
-        return self.tuning.lasting_s / min(max(1.0, more), BRIEFER)
+        return self.tuning.lasting_s / min(max(1.0, more) ** 2, BRIEFER)
 
     # --- lost and returned hosts ----------------------------------------------------------------
 
@@ -367,11 +368,11 @@ def rehearse(problem: Problem, plan: Plan) -> None:
         for now, seen in enumerate(views):
             decider.decide({str(nodes.ids[row]): seen}, now)
     for name, rate in zip(problem.sources.ids[:1].tolist(), problem.sources.rate, strict=False):
-        decider.decide({}, 3, {name: 2 * float(rate)})
+        decider.decide({}, 3, {name: Rate(2 * float(rate), 3)})
         # No hosts have room for that: what has been tried is taken back.
         room = float(nodes.capacity[nodes.worker].sum())
         if math.isfinite(room):
-            decider.decide({}, 4, {name: 2 * room})
+            decider.decide({}, 4, {name: Rate(2 * room, 4)})
 
 
 def node_row(problem: Problem, node: str) -> NodeRow:

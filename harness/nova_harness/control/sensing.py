@@ -142,6 +142,18 @@ class Processes:
         return max(0.0, used / passed)
 
 
+class Rate(NamedTuple):
+    """What a source emits.
+
+    Attributes:
+        value: tuples/s between its last two notes.
+        at_s: of the last one, s since the epoch.
+    """
+
+    value: float
+    at_s: float
+
+
 @dataclass
 class HostView:
     """The latest state of a host.
@@ -152,8 +164,7 @@ class HostView:
         alive: whether the engine's processes run; None while unknown.
         works: whether the job's own processes run, and none was restarted; None while unknown.
         read_at: `time.monotonic` of the last reading.
-        rates: of its sources with a new note, by their index in the workload, tuples/s, between
-            their last two notes.
+        rates: of its sources with a new note, by their index in the workload.
     """
 
     cores: float
@@ -161,7 +172,7 @@ class HostView:
     alive: bool | None = None
     works: bool | None = None
     read_at: float = 0.0
-    rates: Mapping[int, float] = field(default_factory=dict)
+    rates: Mapping[int, Rate] = field(default_factory=dict)
 
     def silent(self, now: float) -> bool:
         """Whether the last reading is outdated."""
@@ -226,13 +237,14 @@ class HostWatch:
         running = {one.key[0] for one in self.last.processes.values()} if workers else set()
         return jobs.isdisjoint(self.last.lost) and workers <= running
 
-    def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, float]:
-        """Tuples/s of sources with a new note."""
+    def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, Rate]:
+        """Of sources with a new note."""
         rates = {}
         for source, (count, at_ms) in arrived.items():
             count_then, then_ms = self.arrived.get(source, (count, at_ms))
             if at_ms > then_ms:
-                rates[source] = 1000 * (count - count_then) / (at_ms - then_ms)
+                rate = 1000 * (count - count_then) / (at_ms - then_ms)
+                rates[source] = Rate(rate, at_ms / 1000)
         self.arrived.update(arrived)
         return rates
 

@@ -347,8 +347,9 @@ def find_rate(
         # A join receives the tuples of two sources.
         loads.append((rate, 2 * rate / most))
         before, rate = rate, max(1.0, round(_leads_to(load, loads[-2:]) / STEP)) * STEP
-        if abs(rate - before) <= CLOSE * before or len(calibrations) == MOST_CALIBRATIONS:
-            return FoundRate(load, rate, host, most, 2 * rate / most, calibrations)
+        settled = abs(rate - before) <= CLOSE * before
+        if settled or len(calibrations) == MOST_CALIBRATIONS:
+            return FoundRate(load, rate, host, most, 2 * rate / most, calibrations, settled)
 
 
 def _leads_to(load: float, seen: Sequence[tuple[float, float]]) -> float:
@@ -366,10 +367,11 @@ def found_line(result: FoundRate) -> str:
     """The result of a rate search, in a line."""
     tried = ", ".join(f"{one.rate:g}" for one in result.calibrations)
     under = "under load " if result.calibrations[-1].stress else ""
+    unsure = "" if result.settled else "; the search has not settled"
     return (
         f"load {result.asked:g}: {result.rate:g} tuples/s of each source, whose join asks "
         f"{result.load:.2f} times the {result.takes:,.0f} tuples/s that {result.host} takes "
-        f"({under}calibrated at {tried})"
+        f"({under}calibrated at {tried}{unsure})"
     )
 
 

@@ -246,6 +246,8 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
                 f"({search.host}) can take, {number(search.takes, 0)} per second; found by "
                 f"{count(len(search.calibrations), 'calibration')} before the first strategy ran."
             )
+            if not search.settled:
+                text += " The search has not settled, so the load may be another one."
             remarks.append(Note("plain", text))
         if any(cell.facts.stress for cell in run.cells):
             where = f"{run.name}: " if len(runs) > 1 else ""

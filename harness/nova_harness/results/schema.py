@@ -127,6 +127,7 @@ class FoundRate:
         takes: its capacity, with all of its CPU limit, tuples/s of this join.
         load: at this rate.
         calibrations: of the search; the last one counts.
+        settled: whether the last one was at about this rate.
     """
 
     asked: float
@@ -135,6 +136,7 @@ class FoundRate:
     takes: float
     load: float
     calibrations: list[Calibration]
+    settled: bool = True
 
 
 class CalibratedSetting(msgspec.Struct, frozen=True, kw_only=True):
