@@ -18,7 +18,7 @@ from nova_core.model.files import write_problem as write_problem_file
 from nova_engines.dataflow import from_plan
 from nova_engines.handover import FAILED, Handover, HandoverError, Ledger, next_multiple, now_ms
 from nova_engines.names import OWN_JOBS
-from nova_engines.source_orders import ControlledJob, Order, tell
+from nova_engines.source_orders import ControlledJob
 from nova_engines.workload import Workload
 from nova_harness.control.decision_log import clock
 from nova_harness.control.job_groups import (
@@ -156,8 +156,8 @@ class Deployer:
         self.log.say("deployed", f"after {took:.1f} s, running: {jobs}", seconds=took)
 
     def _warm_up(self, problem: Problem, seconds: float) -> None:
-        """Java loads and compiles meanwhile what later jobs run."""
-        begun, sources = time.monotonic(), self.workload.sources
+        """Java loads and compiles meanwhile what later jobs run, up to their end at a boundary."""
+        begun, sources, window = time.monotonic(), self.workload.sources, self.workload.window_ms
         # Slowly, as every host gets all tuples of a source.
         slow = [replace(one, rate=min(WARMING_RATE, one.rate), surges=()) for one in sources]
         workload = replace(self.workload, sources=tuple(slow))
@@ -168,12 +168,17 @@ class Deployer:
         job = self.engine.submit(flow, workload, f"{OWN_JOBS}{WARMING}", WARMING)
         file = self.deployment.result_file(WARMING)
         controlled = ControlledJob.of(job.name, flow, workload, file)
+        handover = Handover(self.jobs, self.files, self.directory / f"{WARMING}.json")
+        handover.path.unlink(missing_ok=True)
         try:
             job.await_running()
-            tell(self.files, controlled, Order(now_ms()))
+            handover.first(controlled, window, next_multiple(now_ms(), window))
             time.sleep(seconds)
+            with suppress(NovaError):  # it is ended anyway
+                handover.end()
         finally:
             self.jobs.cancel(controlled)
+            handover.path.unlink(missing_ok=True)
         took = time.monotonic() - begun
         self.log.say("warmed-up", f"joins have run on every host, for {took:.1f} s in all")
 

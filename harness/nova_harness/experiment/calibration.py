@@ -326,7 +326,7 @@ def find_rate(
 
     The rate depends on the capacity, and the capacity on the rate: a few calibrations find both.
     Most of a join's CPU time at a low rate is for wake-ups, not tuples. So the load rises by less
-    than the rate, and a line through the last two calibrations predicts it.
+    than the rate, and a line through two calibrations predicts it.
 
     Args:
         load: the multiple.
@@ -346,17 +346,23 @@ def find_rate(
         host, most = takes(calibrations[-1])
         # A join receives the tuples of two sources.
         loads.append((rate, 2 * rate / most))
-        before, rate = rate, max(1.0, round(_leads_to(load, loads[-2:]) / STEP)) * STEP
+        before, rate = rate, max(1.0, round(_leads_to(load, loads) / STEP)) * STEP
         settled = abs(rate - before) <= CLOSE * before
         if settled or len(calibrations) == MOST_CALIBRATIONS:
             return FoundRate(load, rate, host, most, 2 * rate / most, calibrations, settled)
 
 
 def _leads_to(load: float, seen: Sequence[tuple[float, float]]) -> float:
-    """The rate of a load, by one or two rates and their loads."""
+    """The rate of a load, by rates and their loads."""
     rate, reached = seen[-1]
+    # The nearest on both sides: two that are close to each other would predict by noise.
+    low = max((one for one in seen if one[1] < load), default=None)
+    high = min((one for one in seen if one[1] >= load), default=None)
+    if low and high:
+        share = (load - low[1]) / (high[1] - low[1])
+        return low[0] + share * (high[0] - low[0])
     if len(seen) > 1:
-        slope = (reached - seen[0][1]) / (rate - seen[0][0])
+        slope = (reached - seen[-2][1]) / (rate - seen[-2][0])
         if slope > 0:
             predicted = rate + (load - reached) / slope
             return min(max(predicted, rate / FURTHEST), rate * FURTHEST)
