@@ -21,7 +21,6 @@ from nova_core.model.problem import Problem
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.warming import warming_plan
 from nova_harness.experiment.calibration import (
-    STEP,
     Calibrating,
     Setting,
     bottlenecks,
@@ -261,8 +260,8 @@ def test_a_rate_is_found_for_a_load(
     assert found.settled == (len(rates) < 5)
     assert found_line(found).endswith("settled)") != found.settled
     if found.settled:
-        # Rates are rounded.
-        assert found.load == pytest.approx(1.2, rel=STEP / found.rate)
+        # 1 % at most; floats add a little.
+        assert found.load == pytest.approx(1.2, rel=0.01 + 1e-9)
     write_json(tmp_path / CALIBRATIONS, Calibrations(load=found))
     assert read_calibrations(tmp_path).load == found
     (tmp_path / CALIBRATIONS).unlink()

@@ -174,8 +174,10 @@ class Deployer:
             job.await_running()
             handover.first(controlled, window, next_multiple(now_ms(), window))
             time.sleep(seconds)
-            with suppress(NovaError):  # it is ended anyway
+            try:
                 handover.end()
+            except NovaError as error:  # it is ended anyway
+                self.log.say("failed", f"the job that warms up did not end by itself: {error}")
         finally:
             self.jobs.cancel(controlled)
             handover.path.unlink(missing_ok=True)

@@ -238,7 +238,7 @@ class HostWatch:
         return jobs.isdisjoint(self.last.lost) and workers <= running
 
     def _rates(self, arrived: Mapping[int, tuple[int, int]]) -> dict[int, Rate]:
-        """Of sources with a new note."""
+        """Rates of sources with a new note."""
         rates = {}
         for source, (count, at_ms) in arrived.items():
             count_then, then_ms = self.arrived.get(source, (count, at_ms))

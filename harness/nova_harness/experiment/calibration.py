@@ -359,8 +359,7 @@ def _leads_to(load: float, seen: Sequence[tuple[float, float]]) -> float:
     low = max((one for one in seen if one[1] < load), default=None)
     high = min((one for one in seen if one[1] >= load), default=None)
     if low and high:
-        share = (load - low[1]) / (high[1] - low[1])
-        return low[0] + share * (high[0] - low[0])
+        return float(np.interp(load, (low[1], high[1]), (low[0], high[0])))
     if len(seen) > 1:
         slope = (reached - seen[-2][1]) / (rate - seen[-2][0])
         if slope > 0:
