@@ -287,6 +287,13 @@ def costs(
     return cost_table(title, outcomes, columns, chosen=strategy), "", verdict(outcome)
 
 
+def finer_cuts(plan: Plan) -> list[str]:
+    """A line where the default sigma left no room for all pieces."""
+    if (sigma := plan.notes.get("finest_sigma")) is None:
+        return []
+    return [f"what found no room in coarser pieces is cut by sigma {sigma:g}"]
+
+
 def verdict(outcome: Outcome) -> str:
     """Whether the plan holds, with rich markup."""
     from rich.markup import escape

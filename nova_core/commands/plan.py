@@ -31,7 +31,9 @@ LARGE_DOCUMENT = 500_000
 )
 @shared.objective_option
 @click.option(
-    "--sigma", type=float, help="How coarsely inputs are cut, 0 to 1 [default: 0.4] (Eq. 7)."
+    "--sigma",
+    type=float,
+    help="How coarsely inputs are cut, 0 to 1 (Eq. 7) [default: 0.4; less where there is no room].",
 )
 @click.option(
     "--bandwidth",
@@ -129,6 +131,7 @@ def plan(
     console.show(
         figures.problem_line(loaded),
         f"placed with {strategy}{settings_text(strategy, outcome.plan.parameters)} in {seconds}",
+        *figures.finer_cuts(outcome.plan),
         "",
         figures.decision_table(*figures.decisions(outcome.plan, shared.shown_rows(rows))),
         "",

@@ -257,6 +257,18 @@ class Assigner:
         unplaced = self.unplaced
         return float(self.items.size[: len(unplaced)][unplaced].sum())
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether more is unplaced than all nodes have room for."""
+        return bool(self.missing() > self.free().sum() * (1 + 1e-9))
+
+    def waiting(self) -> Bools:
+        """(p,) pairs of the problem with unplaced pieces."""
+        waiting = np.zeros(len(self.order), bool)
+        unplaced = self.unplaced
+        waiting[self.order[self.items.pair[: len(unplaced)][unplaced]]] = True
+        return waiting
+
     def finish(self) -> Assignment:
         """Merge pieces that met; write partitions, and instances with node -1 if unplaced."""
         hosts = np.append(self.tree.node, -1)

@@ -8,6 +8,8 @@ from nova_core.model.problem import Floats, Ints
 
 # The paper's sigma: how coarsely inputs may be cut.
 DEFAULT_SIGMA = 0.4
+# Finer cuts give more pieces, so more copies of tuples.
+FINER_SIGMAS = 0.2, 0.1
 # A rate that is a multiple of p_max up to rounding must not get a sliver of a partition.
 _ROUNDING = 1e-9
 
@@ -28,6 +30,11 @@ def maximum_partition_rate(
         factor = sigma_for_bandwidth(left_rate, right_rate, bandwidth)
     total = np.asarray(left_rate, np.float64) + np.asarray(right_rate, np.float64)
     return np.maximum(1.0, np.asarray(factor) * 0.5 * total)
+
+
+def finer_sigmas(sigma: float | None, bandwidth: float | None) -> tuple[float, ...]:
+    """Sigmas to try in turn where joins find no room; none where it is chosen, or from t_b."""
+    return FINER_SIGMAS if sigma is None and bandwidth is None else ()
 
 
 def sigma_for_bandwidth(left_rate: Floats, right_rate: Floats, bandwidth: float) -> Floats:

@@ -58,19 +58,11 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> QueryPlan:
     p = parameters
     if p.index != "capacity-tree" or p.k is not None or p.neighbours is not None:
         raise ProblemError("nova: index, k and neighbours are for joins of pairs, not for queries")
-    refine = p.refine is not False
-    best: _Attempt | None = None
-    for split in (True, False) if p.split_aggregates else (False,):
-        graph = expand(problem, push_filters=p.push_filters, split_aggregates=split)
-        small = len(graph.bodies) <= FEW_BODIES
-        starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
-        for start in range(max(1, min(MOST_STARTS, starts))):
-            attempt = _Attempt(problem, graph, p, start)
-            if best is None or attempt.score < best.score:
-                best = attempt
-        if not small or not any(o.expression for o in graph.graph.operators):
+    best = _best_attempt(problem, p, p.sigma)
+    for sigma in p.finer_sigmas:
+        if best.missing == 0 or best.hopeless:
             break
-    assert best is not None  # there is at least one
+        best = min(best, _best_attempt(problem, p, sigma), key=lambda one: one.score)
     if best.missing > 0 and p.on_full == "expand":
         raise InfeasibleError(
             f"{problem.name}: operators find no room even when cut: {best.missing:g} tuples/s are "
@@ -79,6 +71,23 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> QueryPlan:
             best.missing,
         )
     return best.plan()
+
+
+def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _Attempt:
+    refine = p.refine is not False
+    best: _Attempt | None = None
+    for split in (True, False) if p.split_aggregates else (False,):
+        graph = expand(problem, push_filters=p.push_filters, split_aggregates=split)
+        small = len(graph.bodies) <= FEW_BODIES
+        starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
+        for start in range(max(1, min(MOST_STARTS, starts))):
+            attempt = _Attempt(problem, graph, p, sigma, start)
+            if best is None or attempt.score < best.score:
+                best = attempt
+        if not small or not any(o.expression for o in graph.graph.operators):
+            break
+    assert best is not None  # there is at least one
+    return best
 
 
 class _Instance(NamedTuple):
@@ -102,10 +111,17 @@ class _Instance(NamedTuple):
 class _Attempt:
     """Phases II and III once, in one order."""
 
-    def __init__(self, problem: Problem, graph: QueryGraph, p: NovaParameters, start: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        graph: QueryGraph,
+        p: NovaParameters,
+        sigma: float | None,
+        start: int,
+    ) -> None:
         from nova_core.placement.kernels.capacity_tree import build, search_for
 
-        self._problem, self._graph, self._p = problem, graph, p
+        self._problem, self._graph, self._p, self._sigma = problem, graph, p, sigma
         nodes = problem.nodes
         self._virtual = virtual_positions(
             graph, nodes.position, link_weights(graph, p.objective)
@@ -293,6 +309,11 @@ class _Attempt:
             return -1
         return int(self._tree.node[self._nearest.slot[0]])
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether more is missing than all nodes have left."""
+        return bool(self.missing > np.maximum(self._tree.slot[:, -1], 0.0).sum())
+
     def _room(self, node: int) -> float:
         return float(self._tree.slot[self._space.slot[node], -1])
 
@@ -349,7 +370,7 @@ class _Attempt:
         graph = self._graph.graph
         rates = [graph[one].output_rate for one in graph[operator].inputs]
         inputs = np.array(rates[0]), np.array(rates[1])
-        maximum = float(maximum_partition_rate(*inputs, self._p.sigma, self._p.bandwidth))
+        maximum = float(maximum_partition_rate(*inputs, self._sigma, self._p.bandwidth))
         if limit < math.inf:
             maximum = min(maximum, limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)
@@ -375,7 +396,7 @@ class _Attempt:
 
     def _cut_shares(self, operator: int, limit: float) -> None:
         required = float(self._graph.required[operator])
-        sigma = DEFAULT_SIGMA if self._p.sigma is None else self._p.sigma
+        sigma = DEFAULT_SIGMA if self._sigma is None else self._sigma
         most = min(max(1.0, sigma * required), limit)
         count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
         self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
@@ -482,7 +503,8 @@ class _Attempt:
             parameters=asdict(p),
             virtual_position=self._virtual[self._graph.bodies],
             breaks=("link", "capacity", "replica-bandwidth") if self._breaks else ("link",),
-            notes={"cut": len(self._cuts)},
+            notes={"cut": len(self._cuts)}
+            | ({} if self._sigma == p.sigma else {"finest_sigma": self._sigma}),
         )
 
 

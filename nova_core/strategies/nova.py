@@ -36,7 +36,8 @@ class NovaParameters:
     Attributes:
         objective: what is minimized: ``latency`` (Eq. 1), ``network-usage`` or ``source-latency``.
         sigma: how coarsely inputs may be cut, 0 (finest) to 1 (Eq. 7). None derives it per join
-            from ``bandwidth`` (Eq. 8), or is 0.4 as in the paper when there is none.
+            from ``bandwidth`` (Eq. 8). Without one it is 0.4 as in the paper. With refinement,
+            joins that find no room in such pieces are cut by 0.2, then 0.1.
         bandwidth: t_b, the most an instance may receive, tuples/s (Eq. 4); None for no limit.
         c_min: C_min, what a node must have free to be chosen, tuples/s (Eq. 3).
         index: how nodes near a virtual position are found: ``capacity-tree`` (exact, knows free
@@ -80,6 +81,15 @@ class NovaParameters:
         rate = "a positive number of tuples/s"
         check_range("nova:", self, "bandwidth", POSITIVE, math.inf, rate)
 
+    @property
+    def finer_sigmas(self) -> tuple[float, ...]:
+        """Sigmas to try in turn where joins find no room in pieces by `sigma`."""
+        from nova_core.placement.partitioning import finer_sigmas
+
+        if self.refine is False or self.index != "capacity-tree":
+            return ()
+        return finer_sigmas(self.sigma, self.bandwidth)
+
 
 class Nova(Strategy):
     """The Nova approach (paper, Algorithm 1)."""
@@ -94,6 +104,9 @@ class Nova(Strategy):
         Raises:
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
+        import numpy as np
+
+        from nova_core.placement.assignment import Assigner
         from nova_core.placement.geometric_median import geometric_median, pair_anchors
         from nova_core.placement.kernels import tuning
         from nova_core.placement.partitioning import maximum_partition_rate
@@ -114,12 +127,24 @@ class Nova(Strategy):
             # A small problem affords many orders, and a single one may dead-end.
             afforded = tuning.JOINS_AFFORDED // len(problem.matrix)
             starts = max(1, min(tuning.MOST_STARTS, afforded))
-        best: Assigner | None = None
-        for start in range(starts):
-            state = self.assign(problem, anchors, points, weights, maximum, start)
-            if best is None or state.score() < best.score():
-                best = state
-        assert best is not None  # there is at least one start
+
+        def best_of(maximum: Floats) -> Assigner:
+            states = (
+                self.assign(problem, anchors, points, weights, maximum, start)
+                for start in range(starts)
+            )
+            return min(states, key=Assigner.score)
+
+        best = best_of(maximum)
+        finest = {}
+        for sigma in p.finer_sigmas:
+            if not best.unplaced.any() or best.hopeless:
+                break
+            finer = maximum_partition_rate(*rates, sigma)
+            maximum = np.where(best.waiting(), finer, maximum)
+            state = best_of(maximum)
+            if state.score() < best.score():
+                best, finest = state, {"finest_sigma": sigma}
         waiting = int(best.unplaced.sum())
         if waiting and p.on_full == "expand":
             missing = best.missing()
@@ -135,7 +160,7 @@ class Nova(Strategy):
             parameters=parameter_dict(p),
             virtual_position=points,
             breaks=SPREAD_BREAKS if spread else (),
-            notes={"cut_joins": result.cuts, "spread_pieces": spread},
+            notes={"cut_joins": result.cuts, "spread_pieces": spread, **finest},
         )
 
     def place_queries(self, problem: Problem) -> Plan:
@@ -212,8 +237,8 @@ class Nova(Strategy):
         for most in tuning.LAST_CANDIDATES if waiting and not whole else ():
             # Last resort: make room for unplaced joins by moving others.
             before, width = width, max(most // len(state.unplaced), tuning.CANDIDATES)
-            hopeless = state.missing() > state.free().sum() * (1 + 1e-9)
-            if before >= len(problem.nodes) or hopeless or not state.unplaced.any():
+            hopeless = state.hopeless or not state.unplaced.any()
+            if before >= len(problem.nodes) or hopeless:
                 break
             state.list_candidates(width)
             state.improve(deep=True, only_unplaced=True)

@@ -154,11 +154,16 @@ class Placer:
             if choice is not None:
                 s.attach(pair, choice[0], share)
                 return
-        pieces, missing = self._cut(pair)
+        pieces, missing = self._cut(pair, s.sigma)
+        if pieces is None:
+            if share.size <= s.largest and self._make_room(pair, weights, share):
+                return
+            for sigma in s.finer_sigmas:
+                pieces, missing = self._cut(pair, sigma)
+                if pieces is not None:
+                    break
         if pieces is not None:
             s.attach(pair, pieces)
-            return
-        if share.size <= s.largest and self._make_room(pair, weights, share):
             return
         if not overload or not self._spread(pair, weights, share):
             most = s.index.most_room(s.requirement(pair))
@@ -194,8 +199,12 @@ class Placer:
         s = self.state
         whole = s.whole_share(pair)
         if isinstance(placed, Pieces):
-            left, right = self._partitions(whole)
-            if (len(left), len(right)) != (len(placed.left), len(placed.right)):
+            grid = len(placed.left), len(placed.right)
+            for sigma in (s.sigma, *s.finer_sigmas):
+                left, right = self._partitions(whole, sigma)
+                if (len(left), len(right)) == grid:
+                    break
+            else:
                 return None
             placed = Pieces(left, right, placed.pieces)
             shares = placed.shares(*whole)
@@ -218,21 +227,23 @@ class Placer:
 
     # --- cutting ----------------------------------------------------------------------------------
 
-    def _partitions(self, whole: Share) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _partitions(
+        self, whole: Share, sigma: float | None
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Rates of both inputs' partitions (paper, Eqs. 7 and 8)."""
         s, rates = self.state, (np.array(whole.left), np.array(whole.right))
         limit = s.largest if math.isfinite(s.largest) else None
-        maximum = float(maximum_partition_rate(*rates, s.sigma, limit))
+        maximum = float(maximum_partition_rate(*rates, sigma, limit))
         left, right = (partition_rates(rate, maximum) for rate in (whole.left, whole.right))
         return tuple(left.tolist()), tuple(right.tolist())
 
-    def _cut(self, pair: int) -> tuple[Pieces | None, float]:
+    def _cut(self, pair: int, sigma: float | None) -> tuple[Pieces | None, float]:
         """Pieces of a pair that fit somewhere; or None, and the capacity that is missing, tuples/s.
 
         The state does not change.
         """
         s, whole = self.state, self.state.whole_share(pair)
-        left, right = self._partitions(whole)
+        left, right = self._partitions(whole, sigma)
         if len(left) * len(right) == 1:
             return None, whole.size
         cut = Pieces(left, right, ())
@@ -328,7 +339,7 @@ class Placer:
             return False
         hosts = np.array([node for node, _ in near])
         capacity = n.capacity[hosts]
-        left, right = self._partitions(share)
+        left, right = self._partitions(share, self.state.sigma)
         with np.errstate(invalid="ignore"):  # of hosts without a limit
             used = capacity - n.free[hosts]
         rows = evenly(np.array(left), np.array(right), used, capacity, 0).tolist()

@@ -38,6 +38,7 @@ from nova_core.placement.live.tables import (
     SourceRows,
 )
 from nova_core.placement.live.undo import Undoable
+from nova_core.placement.partitioning import finer_sigmas
 
 Link = tuple[int, int]
 
@@ -131,6 +132,7 @@ class LiveState(Undoable):
         self.largest = np.inf if threshold is None else float(threshold)
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
+        self.finer_sigmas = finer_sigmas(self.sigma, threshold)
         self.index = self._index(problem)
 
     # --- taking over a plan -----------------------------------------------------------------------

@@ -254,6 +254,22 @@ def test_a_join_that_fits_nowhere_whole_is_cut() -> None:
     assert [c.new for c in back.cuts] in ([], [None])
 
 
+def test_a_join_that_finds_no_room_in_pieces_is_cut_finer_unless_sigma_is_chosen() -> None:
+    asked = problem(middle=38, far=0)
+    less_room = {"event": "change-capacity", "node": "near", "capacity": 38}
+    with pytest.raises(InfeasibleError):
+        live_of(asked, ["near"], sigma=0.4).apply(event(**less_room))
+    live = live_of(asked, ["near"])
+    (cut,) = apply(live, **less_room).cuts
+    assert cut.new is not None and len(cut.new.left) == 10
+    assert {"near", "middle"} <= set(hosts(live))
+    # It stays where it is, in pieces as fine, while it fits there.
+    before = hosts(live)
+    rates = [{"event": "change-rate", "source": name, "rate": 24} for name in ("l0", "r0")]
+    assert moves(apply(live, event="batch", events=rates)) == []
+    assert hosts(live) == before
+
+
 def test_a_new_source_starts_its_joins() -> None:
     live = live_of(problem(), ["near"])
     delta = apply(

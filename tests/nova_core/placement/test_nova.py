@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import synthetic_problem
 
+from nova_core.commands.figures import finer_cuts
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
 from nova_core.model import Links
@@ -138,6 +139,23 @@ def test_a_join_is_cut_only_when_that_beats_moving_it_whole() -> None:
     assert whole >= cut * (1 - 1e-9)
     roomy = problem.with_capacity(np.where(problem.nodes.worker, np.inf, 1e9))
     assert place(roomy, "nova").notes["cut_joins"] == 0
+
+
+@pytest.mark.parametrize("on_full", ["expand", "spread"])
+@pytest.mark.parametrize("seed", [20, 93, 0])
+def test_what_finds_no_room_is_cut_finer_unless_sigma_is_chosen(seed: int, on_full: str) -> None:
+    problem = synthetic_problem(seed, nodes=12, joins=6, headroom=1.3 if seed else 4.0)
+    chosen = place_or_none(problem, sigma=0.4)
+    plan = place(problem, "nova", on_full=on_full)
+    assert verify(plan).ok and plan.notes["spread_pieces"] == 0
+    assert plan.parameters["sigma"] is None
+    if seed:
+        assert chosen is None and plan.notes["finest_sigma"] == 0.2
+        assert place_or_none(problem, refine=False) is None  # the paper's pieces
+        assert any("sigma 0.2" in line for line in finer_cuts(plan))
+    else:
+        assert chosen is not None and objective(chosen) == objective(plan)
+        assert finer_cuts(plan) == []
 
 
 @pytest.mark.parametrize("on_full", ["expand", "spread"])

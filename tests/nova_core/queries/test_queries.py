@@ -180,6 +180,16 @@ def test_an_aggregate_too_large_for_any_node_is_combined_of_parts() -> None:
     assert verify(placed(cut, split_aggregates=False)).ok
 
 
+def test_what_finds_no_room_is_cut_finer_unless_sigma_is_chosen() -> None:
+    join = {"kind": "join", "id": "j", "inputs": ["t0", "t1"]}
+    asked = asking(topology(5, capacity=np.full(8, 50.0)), document(join))
+    with pytest.raises(InfeasibleError):
+        placed(asked, sigma=0.4)
+    plan = placed(asked)
+    assert verify(plan).ok and plan.notes["finest_sigma"] == 0.1
+    assert plan.parameters["sigma"] is None
+
+
 def test_joins_alone_cost_what_nova_pays_for_them() -> None:
     """The same pairs of sources as a problem and as a query, where each fits whole."""
     base = topology(5, 20, np.full(20, 150.0))
