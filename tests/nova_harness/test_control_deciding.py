@@ -250,6 +250,24 @@ def test_sources_that_emit_more_have_their_joins_placed_anew(
     assert "emits 0.5 times as much" in decided and watched.at == ["near"]
 
 
+def test_a_surge_that_hosts_can_nearly_take_is_placed_as_if_it_were_less(
+    placed: tuple[Problem, Plan],
+) -> None:
+    watched = Watched(placed)
+    names = placed[0].sources.ids.tolist()
+    surge = dict.fromkeys(names, 450.0)
+    (decided,) = watched.after(5, seen(), rates=surge)
+    assert decided.endswith("; placed as if it were 9 % less, as all of it fits nowhere")
+    assert len(set(watched.at)) == 3
+    sources = watched.decider.plan().problem.sources
+    assert sources.rate.tolist() == pytest.approx([450 / 1.1] * 2)
+    # It is not decided again, also where it varies; and its end does not wait.
+    for rate in (450.0, 480.0, 420.0):
+        assert watched.after(10, seen(), rates=dict.fromkeys(names, rate)) == []
+    assert len(watched.after(5, seen(), rates=dict.fromkeys(names, 200.0))) == 1
+    assert watched.at == ["near"]
+
+
 def test_a_surge_for_which_there_is_no_room_is_refused(placed: tuple[Problem, Plan]) -> None:
     watched, decisions = Watched(placed), []
     surge = dict.fromkeys(placed[0].sources.ids.tolist(), 50_000.0)

@@ -250,20 +250,37 @@ class Decider:
                 changed[name] = rate
         if not changed:
             return []
-        events = [ChangeRate(source=name, rate=rate) for name, rate in changed.items()]
         what = "; ".join(
             f"{name} emits {rate / self._rates[name].planned:.1f} times as much"
             for name, rate in changed.items()
         )
         sources = [self._rates[name] for name in changed]
         about = f"{', '.join(changed)}: another rate"
-        event = Batch(events=[*events, self._rebalance()])
-        decision = self._apply(what, about, event, now, *sources)
-        for one, rate in zip(sources, changed.values(), strict=True):
+        decision = self._place_for(changed, 1.0, what, about, now)
+        if decision.refused:
+            # A change by less than `step` would not even count, so hosts may lack half of that.
+            beyond = 1 + self.tuning.step / 2
+            less = f"{100 - 100 / beyond:.0f} % less"
+            what += f"; placed as if it were {less}, as all of it fits nowhere"
+            other = self._place_for(changed, beyond, what, about, now)
+            decision = decision if other.refused else other
+        for one in sources:
             one.since = None
-            if not decision.refused:
-                one.planned = rate
         return [decision]
+
+    def _place_for(
+        self, rates: Mapping[str, float], beyond: float, what: str, about: str, now: float
+    ) -> Decision:
+        """Place joins for rates of sources, divided by ``beyond``."""
+        planned = {name: rate / beyond for name, rate in rates.items()}
+        events = [ChangeRate(source=name, rate=rate) for name, rate in planned.items()]
+        event = Batch(events=[*events, self._rebalance()])
+        sources = [self._rates[name] for name in planned]
+        decision = self._apply(what, about, event, now, *sources)
+        if not decision.refused:
+            for one, rate in zip(sources, planned.values(), strict=True):
+                one.planned, one.retry_at = rate, -math.inf
+        return decision
 
     def _lasting_s(self, more: float) -> float:
         """How long a source has to emit ``more`` than planned, as a share of that.
