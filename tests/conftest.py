@@ -44,7 +44,7 @@ LAST = (
 )
 # End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
 # cores made engines late), as do those that share an engine, a session of Spark or the test bed.
-# Other workers take these and, file by file, what is left; so does the first when it is free.
+# The other worker takes these and, file by file, what is left; so does the first when it is free.
 # The longest are first here, and begin first.
 WAITING = (
     "tests/nova_harness/test_experiment_",

@@ -285,7 +285,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
     done = checkout.run("test")
     assert done.returncode == 0, done.stderr
     ran = [call for call in checkout.calls if call.startswith("-m") and "pip" not in call]
-    assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -n 3 -m e2e --durations=25"]
+    assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -n 2 -m e2e --durations=25"]
     assert "-m pytest -n 2 --cov --cov-report= -m not e2e --durations=25" in ran
     assert done.stderr.splitlines()[-1].startswith("nova: test: ruff check: ok; ruff format: ok;")
     # What was installed to test serves to run.
@@ -297,7 +297,7 @@ def test_test_fails_when_one_check_fails_and_runs_the_rest(checkout: Checkout) -
     done = checkout.run("test", FAKE_CHECK_FAILS="mypy")
     assert done.returncode == 1
     assert "mypy: FAILED; kernels: ok; pytest: ok;" in done.stderr
-    assert checkout.calls[-1] == "-m pytest -n 3 -m e2e --durations=25"
+    assert checkout.calls[-1] == "-m pytest -n 2 -m e2e --durations=25"
 
 
 AGAIN = "-m pytest -m e2e --last-failed --last-failed-no-failures=none"
@@ -344,7 +344,7 @@ def test_test_without_annoy_says_so(checkout: Checkout) -> None:
     done = checkout.run("test", FAKE_PIP_FAILS="annoy")
     assert done.returncode == 0
     assert "annoy could not be installed" in done.stderr
-    assert "-m pytest -n 3 -m e2e --durations=25" in checkout.calls
+    assert "-m pytest -n 2 -m e2e --durations=25" in checkout.calls
 
 
 def test_test_needs_annoy_in_continuous_integration(checkout: Checkout) -> None:
@@ -360,7 +360,7 @@ def test_what_the_machine_lacks_is_installed_before_any_check(
     assert checkout.run("test", *yes).returncode == 0
     setup = checkout.calls.index(" ".join(["nova setup test", *yes]))
     assert setup < min(i for i, call in enumerate(checkout.calls) if "annoy" in call)
-    assert checkout.calls[-1] == "-m pytest -n 3 -m e2e --durations=25"
+    assert checkout.calls[-1] == "-m pytest -n 2 -m e2e --durations=25"
 
 
 def test_single_tests_install_nothing_else(checkout: Checkout) -> None:
