@@ -237,8 +237,7 @@ class Nova(Strategy):
         for most in tuning.LAST_CANDIDATES if waiting and not whole else ():
             # Last resort: make room for unplaced joins by moving others.
             before, width = width, max(most // len(state.unplaced), tuning.CANDIDATES)
-            hopeless = state.hopeless or not state.unplaced.any()
-            if before >= len(problem.nodes) or hopeless:
+            if before >= len(problem.nodes) or state.hopeless or not state.unplaced.any():
                 break
             state.list_candidates(width)
             state.improve(deep=True, only_unplaced=True)

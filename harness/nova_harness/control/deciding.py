@@ -45,7 +45,8 @@ class Tuning:
 
     Attributes:
         step: least change that counts: of a host's capacity, as a share of its own capacity, and of
-            a source's rate, as a share of that rate.
+            a source's rate, as a share of that rate. A rate that fits nowhere is placed for less,
+            by half of it.
         lasting_s: how long it has to last; less where a rate more than doubles.
         cooldown_s: least time between two hand-overs by choice; failures do not wait.
         moves: instances that may move by choice at a time, when a host's capacity grows again.
