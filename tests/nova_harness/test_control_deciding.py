@@ -599,7 +599,7 @@ def test_rates_of_sources_are_read() -> None:
     assert watch.view.rates == {0: (200.0, 7.0)}
 
 
-def test_readings_are_smoothed() -> None:
+def test_readings_are_means_over_a_few_seconds() -> None:
     watch = HostWatch(HostView(cores=0.5), {7})
     for second, ticks in ((10, 0), (12, 40), (14, 80)):
         lines = [b"@ %d.00" % second, stat(1, "x", 1, ticks), stat(7, "java", 7, 0), b".", b""]
@@ -609,8 +609,12 @@ def test_readings_are_smoothed() -> None:
     assert watch.view.share == pytest.approx(0.6)
     assert watch.view.alive
     watch.take(f"@ 16.00\n{stat(1, 'x', 1, 280).decode()}\n.\n".encode())
-    assert watch.view.taken == pytest.approx(0.2 + 0.4 * (1.0 - 0.2))
+    assert watch.view.taken == pytest.approx((0.2 + 0.2 + 1.0) / 3)
     assert watch.view.alive is False
+    # What was before three readings does not count: a plan is made for what is there now.
+    for second, ticks in ((18, 480), (20, 680), (24, 1080)):
+        watch.take(f"@ {second}.00\n{stat(1, 'x', 1, ticks).decode()}\n.\n".encode())
+        assert watch.view.taken == pytest.approx(1.0 if second > 18 else (0.2 + 1.0 + 1.0) / 3)
 
 
 @pytest.mark.parametrize(

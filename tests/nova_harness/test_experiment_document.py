@@ -66,6 +66,15 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
             "strategies: [nova]\nengine: spark\nsettings: {checkpoint_s: 1}",
             "checkpoint_s: only",
         ),
+        (
+            "strategies: [nova]\nengine: spark\nsettings: {miss_after_s: 5}",
+            "miss_after_s: only for joins with engine flink or storm",
+        ),
+        (
+            "strategies: [nova, {name: nova, label: mine, scheduled_by: controller}]\n"
+            "disturbances: [{at: 5, what: cut, host: worker1}]",
+            "cut: the controller would notice it late or never; settings.miss_after_s says when",
+        ),
         (f"strategies: [nova]\n{KILL}", "kill: would end the jobs of nova; settings.checkpoint_s"),
         (f"strategies: [nova]\nengine: spark\n{KILL}", "kill: only with engine flink or storm"),
         (

@@ -11,6 +11,7 @@ import re
 import shlex
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from nova_testbed.hosts import Hosts
 
 PERIOD_S = 2.0
-# Readings are smoothed: two thirds of a change count after so long.
+# Readings are means over so long, or a little more: when a plan is made, the change counts whole.
 WINDOW_S = 5.0
 # A reading is outdated after so long.
 STALE_S = 3 * PERIOD_S + 1
@@ -160,7 +161,7 @@ class HostView:
 
     Attributes:
         cores: it may use.
-        taken: cores that others than the engine use, smoothed; None while unknown.
+        taken: cores that others than the engine use, a mean over `WINDOW_S`; None while unknown.
         alive: whether the engine's processes run; None while unknown.
         works: whether the job's own processes run, and none was restarted; None while unknown.
         read_at: `time.monotonic` of the last reading.
@@ -191,11 +192,13 @@ class HostWatch:
     Attributes:
         view: the resulting state.
         sessions: of the engine's processes; empty before it has any.
+        recent: between the latest readings: s that passed, CPU time of others than the engine, s.
     """
 
     view: HostView
     sessions: set[int]
     last: Processes | None = None
+    recent: deque[tuple[float, float]] = field(default_factory=deque)
     pending: list[bytes] = field(default_factory=list)
     rest: bytes = b""
     arrived: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -214,10 +217,12 @@ class HostWatch:
         view = self.view
         view.alive = bool(self.sessions) and self.sessions <= processes.sessions
         if self.last is not None:
-            taken = processes.cores_since(self.last, self.sessions)
-            weight = min(1.0, (processes.at_s - self.last.at_s) / WINDOW_S)
-            before = taken if view.taken is None else view.taken
-            view.taken = before + weight * (taken - before)
+            passed = processes.at_s - self.last.at_s
+            self.recent.append((passed, passed * processes.cores_since(self.last, self.sessions)))
+            while sum(s for s, _ in self.recent) - self.recent[0][0] >= WINDOW_S:
+                self.recent.popleft()
+            passed, used = map(sum, zip(*self.recent, strict=True))
+            view.taken = used / passed if passed > 0 else 0.0
         view.rates = self._rates(processes.arrived)
         # In this order: another thread calls `works`.
         self.last = processes

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import TYPE_CHECKING
 
 from nova_harness.control.disturbances import check_events
-from nova_harness.engines.base import Runner, runner, running
+from nova_harness.engines.base import ControlledEngine, Runner, runner, running
 from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.limits import Limits
 
@@ -139,6 +139,9 @@ def engine_bed(
         hosts = stack.enter_context(connect(inventory))
         check_events(experiment.disturbances, inventory, experiment.name)
         engine = chosen.engine(hosts, experiment.transport, experiment.broker)
+        if experiment.settings.miss_after_s is not None:
+            assert isinstance(engine, ControlledEngine)
+            engine.miss_after(experiment.settings.miss_after_s)
         stack.enter_context(running(engine, tell, keep=keep))
         yield Bed(engine, limits, experiment.settings)
 

@@ -84,11 +84,14 @@ class EnginePart(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             watermark sends them, too.
         checkpoint_s: interval of checkpoints, from which the engine restarts a failed job; the
             controller's jobs need neither. 0: a failed job ends.
+        miss_after_s: when a host that hangs or is cut off counts as lost. None: when the engine
+            usually says so, with Flink after 60 s.
     """
 
     watermark_ms: Annotated[int, Meta(ge=1, le=10_000)] = 10
     buffer_timeout_ms: Annotated[int, Meta(ge=0, le=10_000)] = 100
     checkpoint_s: Annotated[float, Meta(ge=0, le=3600)] = 0
+    miss_after_s: Annotated[float, Meta(ge=1, le=3600)] | None = None
 
 
 class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -252,6 +255,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     own_controlled = f"for joins with engine {those}"
     if experiment.settings.checkpoint_s and not own_flink:
         raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
+    if experiment.settings.miss_after_s is not None and not controlled:
+        raise ExperimentError(f"{where}: settings.miss_after_s: only {own_controlled}")
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"
         if part.scheduled_by == "engine" and not own_flink:
@@ -282,6 +287,15 @@ def check_experiment(experiment: Experiment, where: str) -> None:
             raise ExperimentError(
                 f"{where}: disturbances[{i}]: what: {event.what}: only {own_controlled} and "
                 f"transport {DIRECT}"
+            )
+        if (
+            event.what in ("hang", "cut")
+            and len(others) < len(experiment.chosen)
+            and experiment.settings.miss_after_s is None
+        ):
+            raise ExperimentError(
+                f"{where}: disturbances[{i}]: what: {event.what}: the controller would notice it "
+                "late or never; settings.miss_after_s says when, 5 for example"
             )
         if event.what not in ("kill", "hang"):
             continue

@@ -102,6 +102,7 @@ class Bed:
     def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
         """The engine's workload of streams by their start time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
+        del settings["miss_after_s"]
         checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
 
         def flow(start_ms: int) -> Any:
