@@ -61,6 +61,11 @@ def coordinator_of(nodes: Sequence[Node]) -> Node:
     return coordinators[0]
 
 
+def bracketed(address: str) -> str:
+    """An address as it stands before a port: IPv6 addresses need brackets."""
+    return f"[{address}]" if ":" in address else address
+
+
 def addresses(problem: Problem, nodes: Iterable[str]) -> dict[str, str]:
     """Where nodes of a problem are reached: at their ``host``, or their name.
 

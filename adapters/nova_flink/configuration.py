@@ -13,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from nova_engines.nodes import COORDINATOR, MB, ConfigurationError, Node, coordinator_of
+from nova_engines.nodes import (
+    COORDINATOR,
+    MB,
+    ConfigurationError,
+    Node,
+    bracketed,
+    coordinator_of,
+)
 from nova_flink import names
 from nova_flink.home import EXTENSION, JARS
 
@@ -170,7 +177,7 @@ class ClusterConfiguration:
     @property
     def rest_url(self) -> str:
         """URL of the JobManager's REST interface."""
-        return f"http://{_bracketed(self.coordinator.address)}:{self.rest_port}"
+        return f"http://{bracketed(self.coordinator.address)}:{self.rest_port}"
 
     def files(self, node: Node) -> dict[str, str]:
         """A host's files: path relative to the work directory, text."""
@@ -348,7 +355,3 @@ def _scalar(value: str | int) -> str:
     if isinstance(value, int):
         return str(value)
     return "'" + value.replace("'", "''") + "'"
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

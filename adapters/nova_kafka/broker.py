@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from nova_core.errors import NovaError
 from nova_engines.installing import java
 from nova_engines.local_processes import LocalProcesses, free_ports
-from nova_engines.nodes import write_files
+from nova_engines.nodes import bracketed, write_files
 from nova_kafka.home import broker_home
 from nova_kafka.topics import wait_ready
 
@@ -95,13 +95,13 @@ class Broker:
     @property
     def servers(self) -> str:
         """Kafka's bootstrap servers."""
-        return f"{self.address}:{self.port}"
+        return f"{bracketed(self.address)}:{self.port}"
 
     def files(self) -> dict[str, str]:
         """The host's files: path relative to the directory, text."""
         return {
             "server.properties": PROPERTIES.format(
-                address=self.address,
+                address=bracketed(self.address),
                 port=self.port,
                 controller_port=self.controller_port,
                 directory=self.directory,

@@ -76,6 +76,7 @@ def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambd
     """
     module = kafka()
     host, _, port = servers.rpartition(":")
+    host = host.strip("[]")
     until = time.monotonic() + timeout_s
     while True:
         check()

@@ -18,6 +18,7 @@ from nova_engines.installing import EngineError
 from nova_engines.jars import JarsHome
 from nova_engines.maven import Artifact
 from nova_kafka import home
+from nova_kafka.broker import Broker
 
 OFFLINE = """\
 cat <<'END'
@@ -146,3 +147,11 @@ def test_the_command_line_knows_it(path: Path, tmp_path: Path) -> None:
     assert "run `nova engines install kafka`" in str(refused.exception)
     with pytest.raises(NovaError, match="runs no plan itself"):
         load("kafka").translate(None, None, tmp_path, {})  # type: ignore[arg-type]
+
+
+def test_a_broker_at_an_ipv6_address() -> None:
+    broker = Broker("fd00::1", "/data", "/jars")
+    assert broker.servers == "[fd00::1]:9092"
+    properties = broker.files()["server.properties"]
+    assert "advertised.listeners=PLAINTEXT://[fd00::1]:9092\n" in properties
+    assert "controller.quorum.voters=1@[fd00::1]:9093\n" in properties
