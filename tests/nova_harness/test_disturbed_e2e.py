@@ -58,11 +58,15 @@ def test_a_worker_is_killed(folder: Path) -> None:
     surge = [Disturbance(1, "rate", host, 3, times=2) for host in ("left", "right")]
     added = Disturbance(0.5, "add", "far")
     experiment = msgspec.structs.replace(
-        shipped, inventory="rack.yaml", disturbances=[added, *surge, *shipped.disturbances]
+        shipped,
+        inventory="rack.yaml",
+        settings=msgspec.structs.replace(shipped.settings, miss_after_s=40),
+        disturbances=[added, *surge, *shipped.disturbances],
     )
     seconds = shipped.warm_up_s + shipped.duration_s + 3
     cells = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
     assert succeeded(experiment, cells)
+    assert "40000 ms" in (folder / "run" / "environment.json").read_text()
     report = make_report([folder / "run"], subject="controlled")
     by = {course.cell.facts.strategy: course for course in report.courses}
     assert by.keys() == {"controlled", "top-c", "engine-default"}
