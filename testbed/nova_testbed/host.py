@@ -174,7 +174,7 @@ class Host:
                 try:
                     code, errors = self._converse(channel, line, feed, sink, deadline)
                 finally:
-                    channel.close()
+                    _close(channel)
         except (HostTimeoutError, InterruptedCommandError, KeyboardInterrupt) as error:
             jobs.stop(self, jobs.Job(mark), root=root, grace=1.0)
             if isinstance(error, HostTimeoutError):
@@ -371,6 +371,17 @@ class Host:
 
 
 PROGRAMS = ("chronyc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
+
+
+def _close(channel: paramiko.Channel) -> None:
+    """Close a channel whose `fileno` was used, while data may still arrive.
+
+    Paramiko would announce the data in a pipe that it has just closed, and then end the whole
+    connection (https://github.com/paramiko/paramiko/issues/1700).
+    """
+    for buffer in (channel.in_buffer, channel.in_stderr_buffer):
+        buffer.set_event(threading.Event())
+    channel.close()
 
 
 class _Feeder:

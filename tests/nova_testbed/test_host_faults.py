@@ -324,6 +324,21 @@ def test_no_rsync_no_matter(
     assert (tmp_path / "back").read_bytes() == (tmp_path / "big").read_bytes()
 
 
+def test_leaving_a_command_that_prints_does_not_end_the_connection(sshd: LoopbackSshd) -> None:
+    class LeaveError(Exception):
+        pass
+
+    def leave(data: bytes) -> None:
+        raise LeaveError
+
+    with connect(Inventory("one", (sshd.spec(),))) as hosts:
+        transport = hosts["one"].connection.open()
+        for _ in range(150):
+            with pytest.raises(LeaveError):
+                hosts["one"].stream("while :; do echo data; done", None, leave, 30)
+            assert hosts["one"].connection.open() is transport
+
+
 @pytest.mark.e2e
 def test_a_host_killed_while_it_works() -> None:
     need_namespaces()
