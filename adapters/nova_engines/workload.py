@@ -197,10 +197,15 @@ class SourceStream:
     @property
     def endpoint(self) -> tuple[str, int]:
         """Host and port of a socket; port 0 where the address has no number."""
-        host, _, port = self.address.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        return host, int(port) if port.isascii() and port.isdigit() else 0
+        return host_and_port(self.address)
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of HOST:PORT, without brackets; port 0 where it is no number."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_engines.workload import host_and_port
 
 if TYPE_CHECKING:
     from nova_engines.workload import SourceStream
@@ -75,14 +76,12 @@ def wait_ready(servers: str, timeout_s: float, check: Callable[[], None] = lambd
         NovaError: when it does not answer in time.
     """
     module = kafka()
-    host, _, port = servers.rpartition(":")
-    host = host.strip("[]")
     until = time.monotonic() + timeout_s
     while True:
         check()
         try:
             # The client would try with longer and longer pauses, and log each time.
-            socket.create_connection((host, int(port)), CONNECT_S).close()
+            socket.create_connection(host_and_port(servers), CONNECT_S).close()
             with closing(_admin(module, servers)) as admin:
                 admin.list_topics()
                 return

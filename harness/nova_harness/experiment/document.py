@@ -248,11 +248,11 @@ def check_experiment(experiment: Experiment, where: str) -> None:
             + ", ".join(name for name in names() if runner(name).queries)
         )
     seen: set[str] = set()
-    own = experiment.transport == DIRECT and not flowing.queries
-    own_flink = own and experiment.engine == "flink"
+    own_flink = (
+        experiment.transport == DIRECT and not flowing.queries and experiment.engine == "flink"
+    )
     controlled = not flowing.queries and runner(experiment.engine).controlled
-    those = " or ".join(name for name in names() if runner(name).controlled)
-    own_controlled = f"for joins with engine {those}"
+    own_controlled = f"for joins with engine {_controlled_engines()}"
     if experiment.settings.checkpoint_s and not own_flink:
         raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
     if experiment.settings.miss_after_s is not None and not controlled:
@@ -281,34 +281,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         seen.add(part.called)
     if experiment.disturbances and flowing.queries:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
-    others = [part.called for part in experiment.chosen if part.scheduled_by != "controller"]
-    for i, event in enumerate(experiment.disturbances):
-        if event.what in ("rate", "add") and not (own and controlled):
-            raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: only {own_controlled} and "
-                f"transport {DIRECT}"
-            )
-        if (
-            event.what in ("hang", "cut")
-            and len(others) < len(experiment.chosen)
-            and experiment.settings.miss_after_s is None
-        ):
-            raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: the controller would notice it "
-                "late or never; settings.miss_after_s says when, 5 for example"
-            )
-        if event.what not in ("kill", "hang"):
-            continue
-        if not runner(experiment.engine).controlled:
-            raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: only with engine {those}"
-            )
-        # Storm restarts killed workers by itself.
-        if others and experiment.engine == "flink" and not experiment.settings.checkpoint_s:
-            raise ExperimentError(
-                f"{where}: disturbances[{i}]: what: {event.what}: would end the jobs of "
-                f"{', '.join(others)}; settings.checkpoint_s has the engine start them again"
-            )
+    _check_disturbances(experiment, where, controlled=controlled)
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)
         if len(set(values)) < len(values):
@@ -317,3 +290,42 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(
             f"{where}: rates: {experiment.rates}: with load there is one, to begin with"
         )
+
+
+def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool) -> None:
+    """Check that the engine and the strategies can go through them.
+
+    Args:
+        experiment: of joins, if it has disturbances.
+        where: as for `check_experiment`.
+        controlled: whether its jobs can be under the controller.
+    """
+    chosen, settings, those = experiment.chosen, experiment.settings, _controlled_engines()
+    others = [part.called for part in chosen if part.scheduled_by != "controller"]
+    for i, event in enumerate(experiment.disturbances):
+        place = f"{where}: disturbances[{i}]: what: {event.what}"
+        own = controlled and experiment.transport == DIRECT
+        if event.what in ("rate", "add") and not own:
+            raise ExperimentError(
+                f"{place}: only for joins with engine {those} and transport {DIRECT}"
+            )
+        seen_late = settings.miss_after_s is None and len(others) < len(chosen)
+        if event.what in ("hang", "cut") and seen_late:
+            raise ExperimentError(
+                f"{place}: the controller would notice it late or never; settings.miss_after_s "
+                "says when, 5 for example"
+            )
+        if event.what not in ("kill", "hang"):
+            continue
+        if not controlled:
+            raise ExperimentError(f"{place}: only with engine {those}")
+        # Storm restarts killed workers by itself.
+        if others and experiment.engine == "flink" and not settings.checkpoint_s:
+            raise ExperimentError(
+                f"{place}: would end the jobs of {', '.join(others)}; settings.checkpoint_s has "
+                "the engine start them again"
+            )
+
+
+def _controlled_engines() -> str:
+    return " or ".join(name for name in names() if runner(name).controlled)
