@@ -6,15 +6,18 @@ import base64
 import contextlib
 import hashlib
 import logging
+import shlex
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
 from nova_core.errors import NovaError
 from nova_testbed.inventory import HostSpec
+from nova_testbed.known_hosts import KnownKeys, host_name, known_keys
 
 CONNECT_SECONDS = 15.0
 # A host under artificial CPU load opens sessions slowly.
@@ -44,16 +47,54 @@ class UnreachableError(HostError):
     """The connection to a host failed or was lost."""
 
 
-class _UnknownHostKeyError(Exception):
-    pass
+class _HostKeyError(Exception):
+    """A host's key that is not accepted; says why."""
 
 
-class _StrictPolicy(paramiko.MissingHostKeyPolicy):
+class _KnownPolicy(paramiko.MissingHostKeyPolicy):
+    """Accepts the keys that a known_hosts file has of a host, and no others.
+
+    Paramiko's own check refuses a file with one damaged line, and a host that has a new key beside
+    its old one.
+    """
+
+    def __init__(self, spec: HostSpec, known: KnownKeys) -> None:
+        self.spec = spec
+        self.known = known
+
+    def transport(self, *arguments: Any, **options: Any) -> paramiko.Transport:
+        """A transport that asks for a key of a kind that is known, as the host may have several."""
+        transport = paramiko.Transport(*arguments, **options)
+        security = transport.get_security_options()
+        kinds = [key.get_name() for key in self.known.accepted]
+        if "ssh-rsa" in kinds:
+            kinds += ["rsa-sha2-512", "rsa-sha2-256"]
+        security.key_types = tuple(sorted(security.key_types, key=lambda kind: kind not in kinds))
+        return transport
+
     def missing_host_key(
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
+        file, address, port = known_hosts_file(self.spec), self.spec.address, self.spec.port
+        name = host_name(address, port)
         digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
-        raise _UnknownHostKeyError(f"{key.get_name()} SHA256:{digest}")
+        shown = f"{key.get_name()} SHA256:{digest}"
+        scan = f"ssh-keyscan -p {port} {address} >> {shlex.quote(str(file))}"
+        if key in self.known.revoked:
+            raise _HostKeyError(f"its host key ({shown}) is marked @revoked in {file}")
+        if key in self.known.accepted:
+            return
+        if self.known.accepted:
+            raise _HostKeyError(
+                f"{_where(self.spec)} shows another host key ({shown}) than {file} has: a new "
+                "installation, or someone else; if it is to be trusted: ssh-keygen -R "
+                f"{shlex.quote(name)} -f {shlex.quote(str(file))}, then {scan}"
+            )
+        signed = "; Nova does not read its @cert-authority lines" if self.known.authorities else ""
+        raise _HostKeyError(
+            f"its host key ({shown}) is not in {file}{signed}; compare it with what `ssh-keygen "
+            f"-lf` shows on the host, then: {scan}"
+        )
 
 
 class Connection:
@@ -130,16 +171,28 @@ def known_hosts_file(spec: HostSpec) -> Path:
     return spec.known_hosts or Path("~/.ssh/known_hosts").expanduser()
 
 
+def ssh_options(spec: HostSpec) -> list[str]:
+    """Options with which OpenSSH's programs reach a host as Nova does."""
+    options = ["-F", "none", "-p", str(spec.port), "-o", "StrictHostKeyChecking=yes"]
+    options += ["-o", f"UserKnownHostsFile={known_hosts_file(spec)}"]
+    if spec.key_file is not None:
+        options += ["-i", str(spec.key_file), "-o", "IdentitiesOnly=yes"]
+    return options if spec.proxy is None else [*options, "-o", f"ProxyCommand={spec.proxy}"]
+
+
 def _where(spec: HostSpec) -> str:
-    return f"{spec.address} port {spec.port}"
+    way = "" if spec.proxy is None else f" through `{spec.proxy}`"
+    return f"{spec.address} port {spec.port}{way}"
 
 
 def _connected(spec: HostSpec) -> paramiko.SSHClient:
     client = paramiko.SSHClient()
-    client.set_missing_host_key_policy(_StrictPolicy())
-    known = known_hosts_file(spec)
-    if known.is_file():
-        client.load_host_keys(str(known))
+    try:
+        policy = _KnownPolicy(spec, known_keys(known_hosts_file(spec), spec.address, spec.port))
+    except OSError as error:
+        why = error.strerror or error
+        raise UnreachableError(spec.name, f"{known_hosts_file(spec)}: {why}") from None
+    client.set_missing_host_key_policy(policy)
     try:
         client.connect(
             spec.address,
@@ -149,6 +202,7 @@ def _connected(spec: HostSpec) -> paramiko.SSHClient:
             allow_agent=spec.key_file is None,
             look_for_keys=spec.key_file is None,
             sock=_socket(spec),
+            transport_factory=policy.transport,
             banner_timeout=CONNECT_SECONDS,
             auth_timeout=CONNECT_SECONDS,
             timeout=CONNECT_SECONDS,
@@ -162,11 +216,13 @@ def _connected(spec: HostSpec) -> paramiko.SSHClient:
     return client
 
 
-def _socket(spec: HostSpec) -> socket.socket:
+def _socket(spec: HostSpec) -> Any:
     if not spec.address:
         raise UnreachableError(
             spec.name, "the virtual host has no address; bring the rack up: nova testbed up"
         )
+    if spec.proxy is not None:
+        return paramiko.ProxyCommand(spec.proxy)
     sock = socket.create_connection((spec.address, spec.port), timeout=CONNECT_SECONDS)
     # Without it each command takes 40 ms longer.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -179,18 +235,8 @@ def _why(spec: HostSpec, error: BaseException) -> str | None:
     """The message for a failed connection; None for other errors."""
     where, login = _where(spec), f"-p {spec.port} {spec.user}@{spec.address}"
     key = f"key {spec.key_file}" if spec.key_file else "key of yours or of your SSH agent"
-    if isinstance(error, _UnknownHostKeyError):
-        scan = f"ssh-keyscan -p {spec.port} {spec.address} >> {known_hosts_file(spec)}"
-        return (
-            f"its host key ({error}) is not in {known_hosts_file(spec)}; compare it with what "
-            f"`ssh-keygen -lf` shows on the host, then: {scan}"
-        )
-    if isinstance(error, paramiko.BadHostKeyException):
-        return (
-            f"{where} shows another host key than {known_hosts_file(spec)} has: a new "
-            f"installation, or someone else; if it is to be trusted: ssh-keygen -R "
-            f"'[{spec.address}]:{spec.port}' and add the new key"
-        )
+    if isinstance(error, _HostKeyError):
+        return str(error)
     if isinstance(error, paramiko.PasswordRequiredException):
         return f"{key} has a passphrase; add it to the SSH agent (ssh-add) and leave out 'key'"
     if isinstance(error, paramiko.AuthenticationException):

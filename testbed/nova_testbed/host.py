@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import select
-import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +27,12 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16
 # How often a waiting command checks whether it is cancelled.
 TICK_SECONDS = 0.2
+# What the login shell gets, whichever it is: nothing that one of them takes for its own (in single
+# quotes, fish reads backslashes, tcsh exclamation marks and ends of lines). The script comes over
+# stdin; `dd` reads it and not a byte of what follows.
+_SHELL = "env NOVA_JOB={mark} /bin/sh -c 'eval \"$(dd bs=1 count={size} 2>/dev/null)\"'"
+# How much of what comes before the command is kept, for an error to quote.
+BEFORE_BYTES = 4096
 # How long output is still read when a command has ended but a process it left holds it open.
 DRAIN_SECONDS = 1.0
 
@@ -123,13 +128,6 @@ class Host:
         code, errors, seconds = self.stream(command, feed, output.extend, timeout, root)
         text, complaint = output.decode(errors="replace"), errors.decode(errors="replace")
         result = Result(self.name, code, text, complaint, seconds)
-        if root and code and "sudo:" in result.stderr:
-            raise HostError(
-                self.name,
-                f"user {self.spec.user!r} may not run commands as root without a password "
-                f"({result.last_words}); log in as root, or on the host: echo '{self.spec.user} "
-                "ALL=(ALL) NOPASSWD: ALL' | sudo tee /etc/sudoers.d/nova",
-            )
         if check and code:
             what = f"`{short(command)}` ended with {code}: {result.last_words}"
             raise CommandError(self.name, what, result)
@@ -156,23 +154,19 @@ class Host:
             Its exit status, what it printed on stderr, and the seconds it took.
         """
         mark = secrets.token_hex(8)
-        # A line after the command keeps the shell as its parent, which knows the signal that
-        # ended it. The end of our input must not reach sshd after it has closed the session, for
-        # it would end the whole connection: hence no input at all, or a shell that waits for it.
-        if feed is None:
-            script = f"exec </dev/null\n{command}\nexit $?"
-        else:
-            script = f"( {command}\n)\ncode=$?\ncat >/dev/null\nexit $code"
+        script = _script(command, mark, reads=feed is not None).encode()
         if root and self.spec.rootless:
             raise HostError(self.name, "nobody is root on a virtual host")
-        line = f"exec {self._sudo(root)}env NOVA_JOB={mark} /bin/sh -c {shlex.quote(script)}"
         begin = time.monotonic()
         deadline = None if timeout is None else begin + timeout
+        answer = _Answer(mark, sink)
+        sudo = self._sudo(root)
         try:
             with self.connection.sessions:
                 channel = self.connection.session()
+                line = f"exec {sudo}" + _SHELL.format(mark=mark, size=len(script))
                 try:
-                    code, errors = self._converse(channel, line, feed, sink, deadline)
+                    code = self._converse(channel, line, script, feed, answer, command, deadline)
                 finally:
                     _close(channel)
         except (HostTimeoutError, InterruptedCommandError, KeyboardInterrupt) as error:
@@ -182,18 +176,36 @@ class Host:
                     self.name, f"`{short(command)}` took over {timeout:g} s and was stopped"
                 ) from None
             raise
-        return code, errors, time.monotonic() - begin
+        if not answer.begun:
+            raise HostError(self.name, self._no_shell(bool(sudo), answer, code))
+        return code, answer.errors, time.monotonic() - begin
+
+    def _no_shell(self, sudo: bool, answer: _Answer, code: int) -> str:
+        """Why /bin/sh did not begin: sudo refused it, or the login shell did something else."""
+        said = answer.last_words() or f"it ended with {code}"
+        user = self.spec.user
+        if sudo:
+            return (
+                f"user {user!r} may not run commands as root without a password ({said}); log in "
+                f"as root, or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' | sudo tee "
+                "/etc/sudoers.d/nova"
+            )
+        return (
+            f"the login shell of user {user!r} runs no commands ({said}); expected a shell that "
+            "does, such as /bin/sh (chsh)"
+        )
 
     def _converse(
         self,
         channel: paramiko.Channel,
         line: str,
+        script: bytes,
         feed: Callable[[Callable[[bytes], None]], None] | None,
-        sink: Callable[[bytes], object],
+        answer: _Answer,
+        command: str,
         deadline: float | None,
-    ) -> tuple[int, bytes]:
-        errors = bytearray()
-        feeder = _Feeder(channel, feed)
+    ) -> int:
+        feeder = _Feeder(channel, script, feed)
         try:
             channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError):
@@ -204,9 +216,9 @@ class Host:
         ended: float | None = None
         while True:
             while channel.recv_ready():
-                sink(channel.recv(BLOCK))
+                answer.printed(channel.recv(BLOCK))
             while channel.recv_stderr_ready():
-                errors += channel.recv_stderr(BLOCK)
+                answer.complained(channel.recv_stderr(BLOCK))
             if feeder.error is not None:
                 raise feeder.error
             now = time.monotonic()
@@ -216,19 +228,19 @@ class Host:
                 ended = now
             if ended is not None and now > ended + DRAIN_SECONDS:
                 break
-            self.go_on(short(line), deadline)
+            self.go_on(short(command), deadline)
             poll.poll(_wait_ms(now, deadline))
         while not channel.status_event.wait(TICK_SECONDS):
             if channel.closed or not channel.get_transport().is_active():
                 break
-            self.go_on(short(line), deadline)
+            self.go_on(short(command), deadline)
         while channel.recv_stderr_ready():
-            errors += channel.recv_stderr(BLOCK)
+            answer.complained(channel.recv_stderr(BLOCK))
         code = channel.recv_exit_status() if channel.status_event.is_set() else -1
         if code < 0 and not channel.get_transport().is_active():
             raise self.connection.lost()
         feeder.join()
-        return code, bytes(errors)
+        return code
 
     def go_on(self, what: str, deadline: float | None) -> None:
         """Return if a waiting call may continue, else raise.
@@ -373,6 +385,18 @@ class Host:
 PROGRAMS = ("chronyc", "python3", "rsync", "setsid", "stress-ng", "sudo", "tar", "tc")
 
 
+def _script(command: str, mark: str, reads: bool) -> str:
+    """What /bin/sh is given: a mark on stdout and stderr, after which a command's answers come.
+
+    Programs of root are found, too: Debian leaves them out of a user's PATH.
+    """
+    begin = f"PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin\necho {mark}\necho {mark} >&2\n"
+    # A line after the command keeps the shell as its parent, which knows the signal that ended it.
+    if reads:
+        return f"{begin}( {command}\n)\ncode=$?\ncat >/dev/null\nexit $code"
+    return f"{begin}exec </dev/null\n{command}\nexit $?"
+
+
 def _close(channel: paramiko.Channel) -> None:
     """Close a channel whose `fileno` was used, while data may still arrive.
 
@@ -384,22 +408,78 @@ def _close(channel: paramiko.Channel) -> None:
     channel.close()
 
 
+class _Answer:
+    """What a command prints, without what a login shell prints before it.
+
+    Attributes:
+        errors: what it printed on stderr.
+    """
+
+    def __init__(self, mark: str, sink: Callable[[bytes], object]) -> None:
+        self._mark = f"{mark}\n".encode()
+        self._sink = sink
+        self._before: bytearray | None = bytearray()
+        self._errors = bytearray()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the command began."""
+        return self._before is None
+
+    def printed(self, data: bytes) -> None:
+        """Take what came on stdout."""
+        if self._before is not None:
+            self._before += data
+            _, found, data = bytes(self._before).partition(self._mark)
+            if not found:
+                del self._before[:-BEFORE_BYTES]
+                return
+            self._before = None
+        if data:
+            self._sink(data)
+
+    def complained(self, data: bytes) -> None:
+        """Take what came on stderr."""
+        self._errors += data
+
+    @property
+    def errors(self) -> bytes:
+        """What the command printed on stderr."""
+        noise, found, own = bytes(self._errors).partition(self._mark)
+        return own if found else noise
+
+    def last_words(self) -> str:
+        """The last line that came before the command began, on stderr if there was any."""
+        text = (self.errors.strip() or bytes(self._before or b"").strip()).decode(errors="replace")
+        return text.splitlines()[-1].strip() if text else ""
+
+
 class _Feeder:
-    """Writes to a command's stdin while its output is read."""
+    """Writes a script, and what it reads, to stdin while its output is read.
+
+    The end of our input must not reach sshd after it has closed the session, for it would end the
+    whole connection: hence no end where nothing is fed, or a script that waits for it.
+    """
 
     def __init__(
         self,
         channel: paramiko.Channel,
+        script: bytes,
         feed: Callable[[Callable[[bytes], None]], None] | None,
     ) -> None:
         self.channel = channel
+        self.script = script
         self.feed = feed
         self.error: Exception | None = None
         self.thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self) -> None:
+        # A script that nothing follows is short, and waits for nobody.
         if self.feed is not None:
             self.thread.start()
+        else:
+            with suppress(_ClosedError):
+                self._send(self.script)
 
     def join(self) -> None:
         if self.feed is not None:
@@ -409,6 +489,7 @@ class _Feeder:
     def _write(self) -> None:
         assert self.feed is not None
         try:
+            self._send(self.script)
             self.feed(self._send)
             with suppress(OSError, EOFError, paramiko.SSHException):
                 self.channel.shutdown_write()

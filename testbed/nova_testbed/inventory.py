@@ -58,6 +58,8 @@ class HostSpec:
         user: who logs in.
         key_file: private key; None uses the SSH agent and the user's own keys.
         known_hosts: file with its host key; None is the user's own ``~/.ssh/known_hosts``.
+        proxy: command whose stdin and stdout lead to its sshd, as ``ProxyJump`` in the user's
+            ``~/.ssh/config`` asks for; None connects directly.
         device: network interface whose traffic is delayed; None is the one of the default route.
         cpu: cores it may use; None is unlimited.
         memory: bytes it may use; None is unlimited.
@@ -71,6 +73,7 @@ class HostSpec:
     user: str = "root"
     key_file: Path | None = None
     known_hosts: Path | None = None
+    proxy: str | None = None
     device: str | None = None
     cpu: float | None = None
     memory: int | None = None

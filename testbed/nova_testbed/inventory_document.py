@@ -26,6 +26,7 @@ from nova_testbed.inventory import (
     Role,
     StressProfile,
 )
+from nova_testbed.ssh_config import Way, way_to
 
 Value = TypeVar("Value")
 Other = TypeVar("Other")
@@ -34,7 +35,10 @@ VERSION = 1
 MOST_HOSTS = 1000
 # Host names and addresses end up in command lines and configuration files.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?")
+# The second form is an IPv6 address, with the interface of one that is local to a link.
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9]([A-Za-z0-9.:_-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?"
+)
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?\s*")
@@ -57,7 +61,7 @@ class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class DefaultsPart(_Struct):
     """What holds for each host that says nothing else."""
 
-    port: Port = 22
+    port: Port | UnsetType = UNSET
     user: str | UnsetType = UNSET
     key: Annotated[str | UnsetType, Meta(description="private key file; ~ is the home")] = UNSET
     known_hosts: str | UnsetType = UNSET
@@ -186,7 +190,7 @@ class _Reader:
         hosts = tuple(self.host(i, row) for i, row in enumerate(document.hosts))
         self.refuse_twice("name", self.names)
         if not document.virtual:
-            self.refuse_twice("address", [f"{host.address}:{host.port}" for host in hosts])
+            self.refuse_twice("address", [_sshd(host) for host in hosts])
         sinks = [host.name for host in hosts if host.role == "sink"]
         if len(sinks) != 1:
             raise self.error(
@@ -212,20 +216,23 @@ class _Reader:
         else:
             accepted = "a host name or an IP address"
             address = self.matched(_ADDRESS, row.address, f"{place}.address", accepted)
-        user = _or(row.user, _or(defaults.user, "root"))
+        way = Way("") if virtual else way_to(address)
+        user = _or(row.user, _or(defaults.user, way.user or "root"))
         device = _or(row.device, _or(defaults.device, None))
         if device is not None:
             self.matched(_DEVICE, device, f"{place}.device", "the name of a network interface")
         return HostSpec(
             name=row.name,
             role=row.role,
-            address=address,
-            port=_or(row.port, defaults.port),
+            address=way.address,
+            port=_or(row.port, _or(defaults.port, way.port or 22)),
             user=self.matched(_USER, user, f"{place}.user", "a user name"),
-            key_file=self.file(_or(row.key, defaults.key), f"{place}.key"),
+            key_file=self.file(_or(row.key, defaults.key), f"{place}.key") or way.key_file,
             known_hosts=self.file(
                 _or(row.known_hosts, defaults.known_hosts), f"{place}.known_hosts"
-            ),
+            )
+            or way.known_hosts,
+            proxy=way.proxy,
             device=device,
             cpu=_or(row.cpu, defaults.cpu),
             memory=self.memory(_or(row.memory, defaults.memory), f"{place}.memory"),
@@ -385,6 +392,12 @@ class _Reader:
             if row.role in part.roles or row.name in part.hosts
         )
         return StressProfile(hosts, part.cpu_percent, part.memory_percent)
+
+
+def _sshd(host: HostSpec) -> str:
+    """What tells the sshd of a host from others."""
+    way = "" if host.proxy is None else f" through {host.proxy}"
+    return f"{host.address}:{host.port}{way}"
 
 
 def _or(value: Value | UnsetType, default: Other) -> Value | Other:

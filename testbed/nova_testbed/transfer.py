@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from nova_testbed.connection import CONNECT_SECONDS, HostError, known_hosts_file
+from nova_testbed.connection import CONNECT_SECONDS, HostError, ssh_options
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
@@ -160,14 +160,8 @@ def _remote_place(host: Host, remote: str) -> str:
 
 
 def _rsync(host: Host, what: str, ends: list[str], timeout: float | None, root: bool) -> None:
-    spec = host.spec
-    ssh = [
-        *("ssh", "-F", "none", "-p", str(spec.port), "-o", "BatchMode=yes"),
-        *("-o", "StrictHostKeyChecking=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS:.0f}"),
-        *("-o", f"UserKnownHostsFile={known_hosts_file(spec)}", "-o", "LogLevel=ERROR"),
-    ]
-    if spec.key_file is not None:
-        ssh += ["-i", str(spec.key_file), "-o", "IdentitiesOnly=yes"]
+    ssh = ["ssh", *ssh_options(host.spec), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]
+    ssh += ["-o", f"ConnectTimeout={CONNECT_SECONDS:.0f}"]
     # Copy the content of a single file, not a symbolic link to it.
     archive = "-a" if ends[0].endswith("/") else "-aL"
     command = ["rsync", archive, "--no-owner", "--no-group", "-s", "-e", shlex.join(ssh)]

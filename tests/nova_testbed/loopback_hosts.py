@@ -24,11 +24,16 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 class LoopbackSshd:
     """An ordinary sshd of the current user on a free port of 127.0.0.1, with keys of its own.
 
-    In another network namespace it has another address.
+    In another network namespace it has another address. ``settings`` end its sshd_config.
     """
 
     def __init__(
-        self, directory: Path, name: str, namespace: str = "", address: str = "127.0.0.1"
+        self,
+        directory: Path,
+        name: str,
+        namespace: str = "",
+        address: str = "127.0.0.1",
+        settings: str = "",
     ) -> None:
         self.name = name
         self.address = address
@@ -52,7 +57,7 @@ class LoopbackSshd:
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
             # The first keeps bash from reading the user's own .bashrc, which may take its time;
             # the other keeps loopback hosts, which are all this machine, apart.
-            f"SetEnv SHLVL=1 TMPDIR={self.temporary}\n"
+            f"SetEnv SHLVL=1 TMPDIR={self.temporary}{settings}\n"
         )
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -106,8 +111,8 @@ class LoopbackSshd:
         )
 
 
-def make_key(path: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+def make_key(path: Path, kind: str = "ed25519") -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path], check=True)
     return path
 
 
@@ -141,8 +146,13 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextmanager
-def sshds(*names: str, places: Sequence[tuple[str, str]] = ()) -> Iterator[list[LoopbackSshd]]:
-    """Loopback hosts for a while, or hosts in other network namespaces, with their addresses."""
+def sshds(
+    *names: str, places: Sequence[tuple[str, str]] = (), settings: str = ""
+) -> Iterator[list[LoopbackSshd]]:
+    """Loopback hosts for a while, or hosts in other network namespaces, with their addresses.
+
+    ``settings`` goes on behind ``SetEnv`` in their sshd_config: a new line begins another one.
+    """
     if not Path(SSHD).exists():
         skip_or_fail("there is no sshd; apt-get install openssh-server")
     separation = Path("/run/sshd")
@@ -154,7 +164,7 @@ def sshds(*names: str, places: Sequence[tuple[str, str]] = ()) -> Iterator[list[
         try:
             for number, name in enumerate(names):
                 place = places[number] if places else ("", "127.0.0.1")
-                running.append(LoopbackSshd(Path(directory), name, *place))
+                running.append(LoopbackSshd(Path(directory), name, *place, settings=settings))
             yield running
         finally:
             for sshd in running:

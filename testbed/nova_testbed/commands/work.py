@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def ssh(place: str, host: str, command: tuple[str, ...]) -> None:
     """Log in to a host with the system's ssh."""
+    shared.require("paramiko")
     import os
 
+    from nova_testbed.connection import ssh_options
+
     inventory = shared.running(shared.read(place))
+    spec = inventory.host(host)
     program = PROGRAMS["ssh"].path
     if program is None:
         raise NovaError(PROGRAMS["ssh"].missing)
-    arguments = _ssh_arguments(inventory, host)
-    os.execv(program, ["ssh", *arguments, *command])
+    os.execv(program, ["ssh", *ssh_options(spec), f"{spec.user}@{spec.address}", *command])
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -118,16 +121,6 @@ def stress(
         shared.say(answer, as_json)
         if seconds is not None:
             time.sleep(seconds)
-
-
-def _ssh_arguments(inventory: Inventory, name: str) -> list[str]:
-    host = inventory.host(name)
-    arguments = ["-p", str(host.port), "-o", "StrictHostKeyChecking=yes"]
-    if host.key_file is not None:
-        arguments += ["-i", str(host.key_file), "-o", "IdentitiesOnly=yes"]
-    if host.known_hosts is not None:
-        arguments += ["-o", f"UserKnownHostsFile={host.known_hosts}"]
-    return [*arguments, f"{host.user}@{host.address}"]
 
 
 def _profile(

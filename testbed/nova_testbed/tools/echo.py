@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import selectors
 import socket
 import struct
@@ -43,7 +44,11 @@ def came_in(extra: list[Any]) -> int:
 
 def serve(token: bytes) -> None:
     """Answer."""
-    listener, packets = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    listener, packets = socket.socket(family), socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        for own in (listener, packets):
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     listener.bind(("", 0))
     packets.bind(("", listener.getsockname()[1]))
     listener.listen(64)
@@ -82,10 +87,22 @@ def serve(token: bytes) -> None:
                     sock.close()
 
 
+def place_of(address: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Family and socket address; of a name that is not known, one that no packet reaches."""
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+    except OSError:
+        return socket.AF_INET, ("", 0)
+    return found[0], found[4]
+
+
 def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[list[float]]:
     """Times of ``count`` packets to each target in turn, ``rate`` packets/s in all."""
-    sock = socket.socket(type=socket.SOCK_DGRAM)
-    stamp(sock)
+    places = [place_of(target[1], target[2]) for target in targets]
+    socks = {family: socket.socket(family, socket.SOCK_DGRAM) for family, _ in places}
+    for sock in socks.values():
+        sock.setblocking(False)
+        stamp(sock)
     times: list[list[float]] = [[] for _ in targets]
     total = count * len(targets)
     sent: dict[int, int] = {}
@@ -95,11 +112,11 @@ def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[
         now = time.monotonic()
         due = begin + number / rate
         if number < total and now >= due:
-            target = targets[number % len(targets)]
+            family, place = places[number % len(targets)]
             data = (token + NUMBER.pack(number)).ljust(PACKET_BYTES, b".")
             sent[number] = time.time_ns()
             try:
-                sock.sendto(data, (target[1], target[2]))
+                socks[family].sendto(data, place)
             except OSError:
                 del sent[number]
             number += 1
@@ -108,9 +125,11 @@ def ping_udp(token: bytes, targets: list[Any], count: int, rate: float) -> list[
             due = begin + total / rate + LOST_SECONDS
             if now > due:
                 break
-        sock.settimeout(max(0.0005, due - now))
+        ready, _, _ = select.select(list(socks.values()), [], [], max(0.0005, due - now))
+        if not ready:
+            continue
         try:
-            data, extra, _, _ = sock.recvmsg(2048, 64)
+            data, extra, _, _ = ready[0].recvmsg(2048, 64)
         except OSError:
             continue
         came = came_in(extra)
