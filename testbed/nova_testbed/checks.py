@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from nova_core.programs import PROGRAMS
@@ -10,7 +11,8 @@ from nova_testbed.connection import HostError
 from nova_testbed.emulation import runner
 from nova_testbed.host import Host
 from nova_testbed.hosts import Hosts
-from nova_testbed.inventory import Inventory, Link
+from nova_testbed.inventory import Inventory
+from nova_testbed.probing import clock_offset
 
 # Programs on hosts, and whether a host is unusable without them.
 HOST_PROGRAMS = {
@@ -23,6 +25,8 @@ HOST_PROGRAMS = {
 }
 LEAST_PYTHON = (3, 8)
 LEAST_FREE = 1 << 30
+# Bits of `vcgencmd get_throttled`; 16 bits higher, what happened since the start.
+THROTTLED = {0: "under-voltage", 1: "frequency capped", 2: "throttled", 3: "too hot"}
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,9 @@ def check_host(host: Host, inventory: Inventory) -> list[Finding]:
     findings += [_python(host), _disk(host)]
     if not inventory.virtual:
         findings.append(_root(host, inventory))
-        if _wants_links(inventory):
+        if inventory.has_links:
             findings.append(_netem(host))
-        findings.append(_memory_limits(host))
+        findings += [_memory_limits(host), _clock(host), *_throttling(host)]
     return findings
 
 
@@ -109,7 +113,7 @@ def _disk(host: Host) -> Finding:
 
 
 def _root(host: Host, inventory: Inventory) -> Finding:
-    needed = _wants_links(inventory)
+    needed = inventory.has_links
     try:
         host.run("true", root=True)
     except HostError as error:
@@ -119,24 +123,30 @@ def _root(host: Host, inventory: Inventory) -> Finding:
 
 
 def _netem(host: Host) -> Finding:
-    lacking = {"htb", "u32", "netem"} - netem.supported(runner(host))
+    try:
+        lacking = sorted({"htb", "u32", "netem"} - netem.supported(runner(host)))
+        detail = f"without {', '.join(lacking)}" if lacking else ""
+    except netem.NetemError as error:
+        detail = str(error)
     return Finding(
         host.name,
         "netem",
-        not lacking,
+        not detail,
         True,
-        f"without {', '.join(sorted(lacking))}" if lacking else "",
+        detail,
         f"{PROGRAMS['tc'].on_debian}; modprobe -a sch_netem sch_htb cls_u32",
         "" if "tc" in host.programs else PROGRAMS["tc"].apt,
     )
 
 
 def _memory_limits(host: Host) -> Finding:
-    output = host.run("cat /sys/fs/cgroup/cgroup.controllers /proc/cgroups", check=False).stdout
-    ok = any(
-        "memory" in line.split() or (line.split()[:1] == ["memory"] and line.split()[-1] == "1")
-        for line in output.splitlines()
-    )
+    # The first file is there where groups are of version 2. The kernel's parameter
+    # `cgroup_disable=memory`, Raspberry Pi OS's default, shows as 0 in the second one.
+    question = "cat /sys/fs/cgroup/cgroup.controllers || echo version 1; cat /proc/cgroups"
+    first, *table = host.run(question, check=False).stdout.splitlines() or [""]
+    enabled = {words[0]: words[-1] == "1" for words in map(str.split, table) if words}
+    version_2 = first != "version 1"
+    ok = enabled.get("memory", version_2) and (not version_2 or "memory" in first.split())
     return Finding(
         host.name,
         "memory limits",
@@ -147,5 +157,34 @@ def _memory_limits(host: Host) -> Finding:
     )
 
 
-def _wants_links(inventory: Inventory) -> bool:
-    return any(link != Link() for _, _, link in inventory.pairs())
+def _clock(host: Host) -> Finding:
+    """Whether the clock agrees with this machine's, and keeps the time while the power is off."""
+    try:
+        fault, remedy = clock_offset(host).fault.partition("; ")[::2]
+    except HostError as error:
+        fault, remedy = str(error).removeprefix(f"{host.name}: "), ""
+    if not fault and not host.run("ls /sys/class/rtc 2>/dev/null", check=False).stdout.strip():
+        synchronised = host.run("timedatectl show -P NTPSynchronized 2>/dev/null", check=False)
+        if synchronised.stdout.strip() == "no":
+            fault = "no clock chip (RTC), and not synchronised: wrong after the next start"
+            remedy = PROGRAMS["chronyc"].on_debian
+    return Finding(host.name, "clock", not fault, False, fault, remedy)
+
+
+def _throttling(host: Host) -> list[Finding]:
+    """Whether a Raspberry Pi is slowed down; nothing of other hosts."""
+    result = host.run("vcgencmd get_throttled", check=False)
+    if result.returncode == 127:
+        return []
+    found = re.fullmatch(r"throttled=0x([0-9a-fA-F]+)", result.stdout.strip())
+    if found is None:
+        detail = f"vcgencmd does not say: {result.last_words}"
+    else:
+        bits = int(found[1], 16)
+        now = [text for bit, text in THROTTLED.items() if bits >> bit & 1]
+        since = [text for bit, text in THROTTLED.items() if bits >> (bit + 16) & 1]
+        parts = [f"now: {', '.join(now)}"] if now else []
+        parts += [f"since its start: {', '.join(since)}"] if since else []
+        detail = "; ".join(parts)
+    remedy = "a stronger power supply, or cooling"
+    return [Finding(host.name, "full speed", not detail, False, detail, remedy)]

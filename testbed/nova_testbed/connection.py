@@ -8,6 +8,8 @@ import hashlib
 import logging
 import shlex
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -108,6 +110,7 @@ class Connection:
         self.sessions = threading.BoundedSemaphore(SESSIONS)
         self._lock = threading.Lock()
         self._client: paramiko.SSHClient | None = None
+        self._proxy: Proxy | None = None
 
     def open(self) -> paramiko.Transport:
         """The live transport.
@@ -119,7 +122,7 @@ class Connection:
             transport = self._client.get_transport() if self._client is not None else None
             if transport is None or not transport.is_active():
                 self._close()
-                self._client = _connected(self.spec)
+                self._client, self._proxy = _connected(self.spec)
                 transport = self._client.get_transport()
                 assert transport is not None
                 transport.set_keepalive(SILENCE_SECONDS // 3)
@@ -164,6 +167,41 @@ class Connection:
         if self._client is not None:
             self._client.close()
             self._client = None
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = None
+
+
+class Proxy:
+    """The program that leads to a host where there is no direct way (ssh_config(5), ProxyCommand).
+
+    Paramiko's own class does not notice that it has ended.
+
+    Attributes:
+        socket: leads to the host.
+    """
+
+    def __init__(self, command: str) -> None:
+        self.socket, there = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed by close
+        with there:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=there,
+                stdout=there,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+
+    def close(self) -> str:
+        """End it; returns the last line it printed on stderr."""
+        self.socket.close()
+        self._process.terminate()
+        self._process.wait()
+        with self._errors as errors:
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
 
 
 def known_hosts_file(spec: HostSpec) -> Path:
@@ -185,7 +223,7 @@ def _where(spec: HostSpec) -> str:
     return f"{spec.address} port {spec.port}{way}"
 
 
-def _connected(spec: HostSpec) -> paramiko.SSHClient:
+def _connected(spec: HostSpec) -> tuple[paramiko.SSHClient, Proxy | None]:
     client = paramiko.SSHClient()
     try:
         policy = _KnownPolicy(spec, known_keys(known_hosts_file(spec), spec.address, spec.port))
@@ -193,6 +231,7 @@ def _connected(spec: HostSpec) -> paramiko.SSHClient:
         why = error.strerror or error
         raise UnreachableError(spec.name, f"{known_hosts_file(spec)}: {why}") from None
     client.set_missing_host_key_policy(policy)
+    proxy = None if spec.proxy is None else Proxy(spec.proxy)
     try:
         client.connect(
             spec.address,
@@ -201,7 +240,7 @@ def _connected(spec: HostSpec) -> paramiko.SSHClient:
             key_filename=str(spec.key_file) if spec.key_file else None,
             allow_agent=spec.key_file is None,
             look_for_keys=spec.key_file is None,
-            sock=_socket(spec),
+            sock=_socket(spec) if proxy is None else proxy.socket,
             transport_factory=policy.transport,
             banner_timeout=CONNECT_SECONDS,
             auth_timeout=CONNECT_SECONDS,
@@ -209,20 +248,19 @@ def _connected(spec: HostSpec) -> paramiko.SSHClient:
         )
     except BaseException as error:
         client.close()
+        said = "" if proxy is None else proxy.close()
         why = _why(spec, error)
         if why is None:
             raise
-        raise UnreachableError(spec.name, why) from None
-    return client
+        raise UnreachableError(spec.name, f"{why}: {said}" if said else why) from None
+    return client, proxy
 
 
-def _socket(spec: HostSpec) -> Any:
+def _socket(spec: HostSpec) -> socket.socket:
     if not spec.address:
         raise UnreachableError(
             spec.name, "the virtual host has no address; bring the rack up: nova testbed up"
         )
-    if spec.proxy is not None:
-        return paramiko.ProxyCommand(spec.proxy)
     sock = socket.create_connection((spec.address, spec.port), timeout=CONNECT_SECONDS)
     # Without it each command takes 40 ms longer.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -76,27 +77,40 @@ def stop_emulating(hosts: Hosts) -> list[str]:
         The hosts that had such links.
 
     Raises:
-        HostError: when a host refuses.
+        HostError: when a host refuses, does not say, or still has some.
     """
-
-    def one(host: Host) -> bool:
-        with _named(host):
-            devices = _devices_of_ours(host)
-            for device in devices:
-                netem.remove(runner(host), device)
-            return bool(devices)
-
-    return [name for name, was in hosts.map(one).items() if was]
+    wanted = hosts.inventory.has_links
+    return [name for name, was in hosts.map(lambda host: unlink(host, wanted)).items() if was]
 
 
-def emulating(hosts: Hosts, on: Iterable[str] | None = None) -> list[str]:
-    """Names of the hosts on which links of `emulate` are in force."""
-    return [name for name, devices in hosts.map(_devices_of_ours, on).items() if devices]
+def unlink(host: Host, wanted: bool) -> bool:
+    """Remove the links of one host; whether there were any. Arguments and errors as of `links`."""
+    devices = links(host, wanted)
+    with _named(host):
+        for device in devices:
+            netem.remove(runner(host), device)
+    if devices and (left := links(host, wanted)):
+        raise HostError(host.name, f"{', '.join(left)}: links are still in force")
+    return bool(devices)
 
 
-def _devices_of_ours(host: Host) -> list[str]:
-    pattern = rf"s/^qdisc htb {netem.HANDLE}: dev \([^ ]*\) root.*/\1/p"
-    return host.undisturbed().run(f"tc qdisc show 2>/dev/null | sed -n '{pattern}'").stdout.split()
+def links(host: Host, wanted: bool) -> list[str]:
+    """Network devices of a host on which links of `emulate` are in force.
+
+    Args:
+        host: which is asked.
+        wanted: whether it may have had links: only then does it matter that it cannot tell.
+
+    Raises:
+        HostError: when the host does not say.
+    """
+    result = host.undisturbed().run("tc qdisc show", check=False)
+    if result.returncode == 127 and not wanted:
+        return []  # only tc puts links in force
+    if result.returncode:
+        why = result.last_words
+        raise HostError(host.name, f"whether links are in force cannot be told: {why}")
+    return re.findall(rf"^qdisc htb {netem.HANDLE}: dev (\S+) root", result.stdout, re.MULTILINE)
 
 
 @contextmanager
@@ -123,7 +137,8 @@ def _device(host: Host) -> str:
 
 
 def _refuse_without(host: Host, features: set[str]) -> None:
-    lacking = features - netem.supported(runner(host))
+    with _named(host):
+        lacking = features - netem.supported(runner(host))
     if lacking:
         raise HostError(
             host.name,
@@ -138,5 +153,6 @@ def _address(host: Host) -> str:
         return socket.gethostbyname(host.spec.address)
     except OSError as error:
         raise HostError(
-            host.name, f"address {host.spec.address!r} has no IPv4 address: {error}"
+            host.name,
+            f"address {host.spec.address!r} has no IPv4 address, as emulated links need: {error}",
         ) from None

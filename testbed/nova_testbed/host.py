@@ -74,6 +74,10 @@ class CommandError(HostError):
         self.result = result
 
 
+class NoRootError(HostError):
+    """A user who may not run commands as root."""
+
+
 class HostTimeoutError(HostError):
     """A command or a transfer that did not end in time; it was stopped."""
 
@@ -121,6 +125,7 @@ class Host:
         Raises:
             HostTimeoutError: after ``timeout``.
             CommandError: with ``check``, when it fails.
+            NoRootError: with ``root``, when the user may not.
             HostError: when the connection fails, or for ``root`` where nobody is.
         """
         output = bytearray()
@@ -177,22 +182,24 @@ class Host:
                 ) from None
             raise
         if not answer.begun:
-            raise HostError(self.name, self._no_shell(bool(sudo), answer, code))
+            raise self._no_shell(bool(sudo), answer, code)
         return code, answer.errors, time.monotonic() - begin
 
-    def _no_shell(self, sudo: bool, answer: _Answer, code: int) -> str:
+    def _no_shell(self, sudo: bool, answer: _Answer, code: int) -> HostError:
         """Why /bin/sh did not begin: sudo refused it, or the login shell did something else."""
         said = answer.last_words() or f"it ended with {code}"
         user = self.spec.user
         if sudo:
-            return (
+            return NoRootError(
+                self.name,
                 f"user {user!r} may not run commands as root without a password ({said}); log in "
                 f"as root, or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' | sudo tee "
-                "/etc/sudoers.d/nova"
+                "/etc/sudoers.d/nova",
             )
-        return (
+        return HostError(
+            self.name,
             f"the login shell of user {user!r} runs no commands ({said}); expected a shell that "
-            "does, such as /bin/sh (chsh)"
+            "does, such as /bin/sh (chsh)",
         )
 
     def _converse(

@@ -114,6 +114,11 @@ class Inventory:
     stress: StressProfile = field(default_factory=StressProfile)
 
     @cached_property
+    def has_links(self) -> bool:
+        """Whether any pair of hosts has a link that differs from their own network."""
+        return any(link != Link() for _, _, link in self.pairs())
+
+    @cached_property
     def _index(self) -> dict[str, int]:
         return {host.name: i for i, host in enumerate(self.hosts)}
 

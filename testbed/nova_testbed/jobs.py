@@ -214,10 +214,12 @@ def start(host: Host, command: str, name: str, log: str | None, root: bool) -> B
 
 def find(host: Host, name: str | None) -> list[BackgroundJob]:
     """See `nova_testbed.host.Host.jobs`."""
+    from nova_testbed.host import NoRootError
+
     jobs = _recorded_jobs(host, root=False)
     if not host.spec.rootless and not host.is_root and "sudo" in host.programs:
         # A user who may not become root has started no jobs as root.
-        with suppress(HostError):
+        with suppress(NoRootError):
             jobs += _recorded_jobs(host, root=True)
     return [job for job in jobs if name in (None, job.name)]
 

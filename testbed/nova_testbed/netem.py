@@ -122,10 +122,12 @@ def commands(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> l
 def remove_script(device: str) -> str:
     """A shell script that removes the discipline of `apply_script`, and no other one."""
     device = shlex.quote(device)
-    return (
-        f"{_ROOT}remove() {{ if tc qdisc show dev {device} root | grep -q 'htb {HANDLE}:'; then "
-        f"$S tc qdisc del dev {device} root; fi; }}\nremove\n"
-    )
+    return f"""{_ROOT}remove() {{
+  there=$(tc qdisc show dev {device} root) || return
+  case $there in *'htb {HANDLE}:'*) $S tc qdisc del dev {device} root ;; esac
+}}
+remove || exit
+"""
 
 
 def apply_script(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) -> str:
@@ -136,7 +138,8 @@ def apply_script(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) 
     quoted = shlex.quote(device)
     lines = "\n".join(commands(device, peers, line_mbit))
     # Disciplines the kernel has put there itself have the handle 0.
-    return f"""{remove_script(device)}other=$(tc qdisc show dev {quoted} root | grep -v ' 0: ' || :)
+    return f"""{remove_script(device)}other=$(tc qdisc show dev {quoted} root) || exit
+other=$(echo "$other" | grep -v ' 0: ')
 if [ -n "$other" ]; then echo {quoted} has another discipline: $other >&2; exit 1; fi
 $S tc -batch - <<'END' || {{ remove; exit 1; }}
 {lines}
@@ -174,14 +177,22 @@ def default_device(run: Run) -> str:
     """
     status, output = run("ip -o -4 route show default")
     words = output.split()
-    if status or "dev" not in words:
+    if status:
+        raise NetemError(f"the default route cannot be asked for: {_first(output)}")
+    if "dev" not in words:
         raise NetemError("no default route: name the network device in the inventory")
     return words[words.index("dev") + 1]
 
 
 def supported(run: Run) -> set[str]:
-    """Which of ``htb``, ``u32`` and ``netem`` a host's kernel has; all three are needed."""
-    _, output = run(_PROBE)
+    """Which of ``htb``, ``u32`` and ``netem`` a host's kernel has; all three are needed.
+
+    Raises:
+        NetemError: when it cannot be tried out, with the reason.
+    """
+    status, output = run(_PROBE)
+    if status:
+        raise NetemError(f"what its kernel can do cannot be tried out: {_first(output)}")
     return {"htb", "u32", "netem"} & set(output.split())
 
 

@@ -28,6 +28,9 @@ PINGS_PER_SECOND = 50.0
 TOLERANCE_MS = 1.0
 TOLERANCE_SHARE = 0.02
 START_SECONDS = 30.0
+# A clock with a greater offset is not synchronised.
+MOST_OFFSET_MS = 500.0
+SYNCHRONISE = "synchronise both, with chrony for example"
 
 Progress = Callable[[str], None]
 
@@ -99,6 +102,16 @@ class ClockOffset:
     host: str
     offset_ms: float
     error_ms: float
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the clock; empty for one that is synchronised."""
+        if abs(self.offset_ms) - self.error_ms <= MOST_OFFSET_MS:
+            return ""
+        way = "ahead of" if self.offset_ms > 0 else "behind"
+        return (
+            f"its clock is {abs(self.offset_ms) / 1000:.1f} s {way} this machine's; {SYNCHRONISE}"
+        )
 
 
 def choose_pairs(
@@ -256,10 +269,25 @@ def clock_offsets(hosts: Hosts, *, count: int = 30) -> list[ClockOffset]:
     Raises:
         HostError: when a host cannot tell the time.
     """
-    return list(hosts.map(lambda host: _clock_offset(host, count), at_once=4).values())
+    return list(hosts.map(lambda host: clock_offset(host, count), at_once=4).values())
 
 
-def _clock_offset(host: Host, count: int) -> ClockOffset:
+def refuse_clocks(hosts: Hosts) -> None:
+    """Refuse hosts whose clocks differ from this machine's.
+
+    Sources emit by their own clocks: windows would wait for the slow clock, and latencies would be
+    off by its offset.
+
+    Raises:
+        HostError: naming the host, and by how much.
+    """
+    for offset in clock_offsets(hosts, count=5):
+        if offset.fault:
+            raise HostError(offset.host, offset.fault)
+
+
+def clock_offset(host: Host, count: int = 5) -> ClockOffset:
+    """How far one host's clock is off; arguments and errors as of `clock_offsets`."""
     samples: list[tuple[int, float]] = []
     answered = threading.Event()
     answer: list[tuple[int, bytes]] = []

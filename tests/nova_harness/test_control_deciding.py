@@ -29,7 +29,6 @@ from nova_core.placement.live import (
 from nova_engines.dataflow import JOIN, SINK, Dataflow, Operator, from_plan
 from nova_engines.source_orders import ControlledJob
 from nova_flink.rest import Rest
-from nova_harness.control import sensing
 from nova_harness.control.deciding import (
     Decider,
     Seen,
@@ -41,6 +40,7 @@ from nova_harness.control.deciding import (
 from nova_harness.control.sensing import HostView, HostWatch, Processes, Rate
 from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.flink_watch import BUSY, HELD_BACK, RECEIVED, FlinkWatch, JoinsWatch
+from nova_testbed import probing
 from nova_testbed.probing import ClockOffset
 
 TUNING = Tuning(lasting_s=4, cooldown_s=10, stable_s=15, memory_s=60)
@@ -549,11 +549,11 @@ def test_clocks_that_are_off_are_refused(
         return [ClockOffset("near", 700.0, 300.0), ClockOffset("far", offset_ms, 100.0)]
 
     hosts: Any = None
-    monkeypatch.setattr(sensing, "clock_offsets", measured)
+    monkeypatch.setattr(probing, "clock_offsets", measured)
     with pytest.raises(NovaError, match=told):
-        sensing.refuse_clocks(hosts)
+        probing.refuse_clocks(hosts)
     offset_ms = 400.0
-    sensing.refuse_clocks(hosts)
+    probing.refuse_clocks(hosts)
 
 
 def test_a_rate_that_more_than_doubles_has_to_last_less(placed: tuple[Problem, Plan]) -> None:

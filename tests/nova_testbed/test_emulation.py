@@ -15,7 +15,7 @@ from needs import need_namespaces
 
 from nova_testbed import netem
 from nova_testbed.connection import HostError
-from nova_testbed.emulation import emulate, emulating, stop_emulating
+from nova_testbed.emulation import emulate, links, stop_emulating
 from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, Link
 from nova_testbed.probing import choose_pairs, measure_rtt
@@ -43,6 +43,10 @@ def up() -> Iterator[Inventory]:
             yield replace(virtual, hosts=hosts, virtual=False)
     finally:
         rack.down()
+
+
+def emulating(hosts: Hosts) -> list[str]:
+    return [name for name, devices in hosts.map(lambda host: links(host, True)).items() if devices]
 
 
 def connected(up: Inventory, *links: Link) -> Hosts:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,14 +18,19 @@ from typing import Any
 
 import paramiko
 import pytest
+from click.testing import CliRunner, Result
 from loopback_hosts import LoopbackSshd, loopback_inventory, make_key, public, sshds
 from needs import skip_or_fail
 
+from nova_core.cli import cli
 from nova_core.errors import NovaError
+from nova_testbed.checks import Finding, check_host
 from nova_testbed.connection import HostError, UnreachableError
+from nova_testbed.emulation import stop_emulating
+from nova_testbed.host import CommandError, NoRootError
 from nova_testbed.hosts import Hosts, connect
 from nova_testbed.inventory import Inventory, read_inventory
-from nova_testbed.probing import measure_rtt
+from nova_testbed.probing import measure_rtt, refuse_clocks
 
 LOGIN_SHELLS = {
     "prints": "echo welcome; echo beware >&2; exec /bin/bash -c",
@@ -267,3 +276,179 @@ def test_an_ipv6_address_is_reached() -> None:
 @pytest.mark.parametrize("address", ["::1", "2001:db8::7", "fe80::1%eth0", "::ffff:10.0.0.1"])
 def test_ipv6_addresses_are_accepted(address: str, tmp_path: Path) -> None:
     assert inventory_of(tmp_path, address).hosts[0].address == address
+
+
+# --- questions that fail --------------------------------------------------------------------------
+
+
+def bin_with(tmp_path: Path, **programs: str) -> str:
+    """Setting of a PATH that begins with shell scripts."""
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    return f" PATH={tmp_path}:/usr/local/bin:/usr/bin:/bin"
+
+
+def inventory_file(tmp_path: Path, host: LoopbackSshd, other: LoopbackSshd) -> Path:
+    """An inventory with a link, as `nova testbed` reads it."""
+    document = {
+        "inventory": 1,
+        "name": "odd",
+        "hosts": [
+            {
+                "name": each.name,
+                "role": role,
+                "address": each.address,
+                "port": each.port,
+                "user": getpass.getuser(),
+                "key": str(each.key),
+                "known_hosts": str(each.known_hosts),
+                "device": "lo",
+            }
+            for each, role in ((host, "sink"), (other, "worker"))
+        ],
+        "network": {"rtt_ms": 10},
+    }
+    file = tmp_path / "odd.yaml"
+    file.write_text(json.dumps(document))
+    return file
+
+
+def nova(*arguments: object) -> Result:
+    """Run ``nova`` as from the shell, with its exit codes."""
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("tc", "why"),
+    [("echo rtnetlink is gone >&2; exit 2", "rtnetlink is gone"), ("exit 127", "no output")],
+)
+def test_links_that_cannot_be_asked_for_are_not_none(tc: str, why: str, tmp_path: Path) -> None:
+    with sshds("one", "two", settings=bin_with(tmp_path, tc=tc)) as (one, two):
+        file = inventory_file(tmp_path, one, two)
+        shown = nova("testbed", "status", "-i", file, "--json")
+        assert shown.exit_code == 1
+        answer = json.loads(shown.stdout)
+        assert answer["state"] == "broken"
+        assert [row["links"] for row in answer["hosts"]] == ["unknown"] * 2
+        assert f"one: whether links are in force cannot be told: {why}" in answer["problems"]
+        for command in ("down", "clean"):
+            done = nova("testbed", command, "-i", file)
+            assert done.exit_code == 2
+            assert isinstance(done.exception, NovaError | SystemExit)
+
+
+def test_links_that_stay_are_told(tmp_path: Path) -> None:
+    # tc says that it removed the discipline, and it is still there.
+    tc = "[ $1 = qdisc ] && [ $2 = show ] && echo qdisc htb 4e6f: dev lo root refcnt 2; exit 0"
+    with (
+        sshds("one", settings=bin_with(tmp_path, tc=tc)) as running,
+        connect(loopback_inventory(running)) as hosts,
+        pytest.raises(HostError, match="one: lo: links are still in force"),
+    ):
+        stop_emulating(hosts)
+
+
+@pytest.fixture
+def as_nobody() -> str:
+    """How sshd calls a shell of a user who is not root."""
+    if os.geteuid() or shutil.which("setpriv") is None:
+        skip_or_fail("a user who is not root needs root, and setpriv")
+    drop = "env TMPDIR=/tmp setpriv --reuid 65534 --regid 65534 --clear-groups"
+    return f'\nForceCommand exec {drop} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
+
+
+def test_only_sudo_itself_is_a_missing_right(as_nobody: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        check_rights(Path(directory), as_nobody)
+
+
+def check_rights(tmp_path: Path, as_nobody: str) -> None:
+    refuse = bin_with(tmp_path, sudo="echo sudo: a password is required >&2; exit 1")
+    with host_with(refuse + as_nobody) as hosts:
+        host = hosts["one"]
+        with pytest.raises(NoRootError, match=r"a password is required.; log in as root"):
+            host.run("true", root=True)
+        assert host.jobs() == []
+    grant = bin_with(tmp_path, sudo='[ "$1" = -n ] && shift; exec "$@"')
+    with host_with(grant + as_nobody) as hosts:
+        host = hosts["one"]
+        with pytest.raises(CommandError, match="ended with 3: sudo: is a word") as told:
+            host.run("echo sudo: is a word >&2; exit 3", root=True)
+        assert not isinstance(told.value, NoRootError)
+
+
+# --- what `check` says ----------------------------------------------------------------------------
+
+
+def finding(hosts: Hosts, name: str) -> Finding:
+    found = [one for one in check_host(hosts["one"], hosts.inventory) if one.name == name]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("version_2", "table", "ok"),
+    [
+        (None, "memory\t4\t51\t1", True),
+        (None, "memory\t0\t51\t0", False),
+        ("cpuset cpu io memory pids", "memory\t0\t51\t1", True),
+        ("cpuset cpu io memory pids", "memory\t0\t51\t0", False),
+        ("cpuset cpu io pids", "memory\t0\t51\t0", False),
+        ("cpuset cpu io pids", "cpu\t0\t51\t1", False),
+        ("cpuset cpu io memory pids", "cpu\t0\t51\t1", True),
+    ],
+)
+def test_memory_limits(version_2: str | None, table: str, ok: bool, tmp_path: Path) -> None:
+    """The kernel's words, by a `cat` that has them."""
+    first = "exit 1" if version_2 is None else f"echo {version_2}; exit 0"
+    words = f"#subsys_name\thierarchy\tnum_cgroups\tenabled\n{table}"
+    cat = f"case $1 in *controllers) {first} ;; /proc/cgroups) printf '%s\\n' '{words}' ;; esac"
+    cat += '\nexec /bin/cat "$@"'
+    cat = cat.replace(";; esac", "; exit 0 ;; esac")
+    with host_with(bin_with(tmp_path, cat=cat)) as hosts:
+        assert finding(hosts, "memory limits").ok == ok
+
+
+@pytest.mark.parametrize(
+    ("vcgencmd", "detail"),
+    [
+        ("echo throttled=0x0", ""),
+        ("echo throttled=0x50005", "now: under-voltage, throttled; since its start: under-voltage"),
+        ("echo throttled=0x80000", "since its start: too hot"),
+        ("echo VCHI initialization failed; exit 255", "does not say: VCHI initialization failed"),
+    ],
+)
+def test_a_slow_raspberry_pi_is_told(vcgencmd: str, detail: str, tmp_path: Path) -> None:
+    with host_with(bin_with(tmp_path, vcgencmd=vcgencmd)) as hosts:
+        found = finding(hosts, "full speed")
+        assert detail in found.detail
+        assert found.ok == (not detail)
+
+
+# A python3 whose clock is three years behind.
+BEHIND = f"""#!{sys.executable}
+import sys, time
+real = time.time_ns
+time.time_ns = lambda: real() - 94_608_000 * 10**9
+at = sys.argv.index("-c")
+source, sys.argv = sys.argv[at + 1], sys.argv[at + 1 :]
+exec(compile(source, "tool", "exec"), {{"__name__": "__main__"}})
+"""
+
+
+def test_a_clock_that_is_off_is_told_and_refused(tmp_path: Path) -> None:
+    settings = bin_with(tmp_path, python3="")
+    (tmp_path / "python3").write_text(BEHIND)
+    with sshds("one", "two", settings=settings) as (one, two):
+        file = inventory_file(tmp_path, one, two)
+        with connect(read_inventory(str(file))) as hosts:
+            found = finding(hosts, "clock")
+            assert not found.ok
+            assert "9460800" in found.detail
+            with pytest.raises(HostError, match=r"its clock is 9460800.* s behind this machine's"):
+                refuse_clocks(hosts)
+        shown = nova("testbed", "measure", "-i", file, "--clocks", "--count", "2")
+        assert shown.exit_code == 0
+        assert "one: its clock is 9460800" in " ".join(shown.stderr.split())

@@ -170,8 +170,8 @@ def run(
         without_workers,
     )
     from nova_harness.control.job_groups import ledgers_of
-    from nova_harness.control.sensing import refuse_clocks
     from nova_harness.control.watching import watching
+    from nova_testbed.probing import refuse_clocks
 
     results = tell["results"]
     if results is not None and seconds is None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from nova_core.errors import NovaError
-from nova_testbed.probing import clock_offsets
 
 if TYPE_CHECKING:
     from nova_testbed.host import Host
@@ -29,8 +28,6 @@ PERIOD_S = 2.0
 WINDOW_S = 5.0
 # A reading is outdated after so long.
 STALE_S = 3 * PERIOD_S + 1
-# A clock with a greater offset is not synchronised.
-MOST_OFFSET_MS = 500.0
 # Note of a part of a job that was started again (Control.java).
 LOST = b" lost"
 ARRIVED = re.compile(rb"([0-9]{1,9})\.arrived ([0-9]{1,18}) ([0-9]{1,18})")
@@ -42,24 +39,6 @@ while read -r up idle </proc/uptime; do
   sleep {PERIOD_S:g}
 done
 """
-
-
-def refuse_clocks(hosts: Hosts) -> None:
-    """Refuse hosts whose clocks differ from this machine's.
-
-    Sources emit by their own clocks: windows would wait for the slow clock, and latencies would be
-    off by its offset.
-
-    Raises:
-        NovaError: naming the host, and by how much.
-    """
-    for one in clock_offsets(hosts, count=5):
-        if abs(one.offset_ms) - one.error_ms > MOST_OFFSET_MS:
-            way = "ahead of" if one.offset_ms > 0 else "behind"
-            raise NovaError(
-                f"{one.host}: its clock is {abs(one.offset_ms) / 1000:.1f} s {way} this machine's; "
-                "synchronise both, with chrony for example"
-            )
 
 
 class Process(NamedTuple):

@@ -132,12 +132,15 @@ def engine_bed(
     """
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.hosts import connect
+    from nova_testbed.probing import refuse_clocks
 
     with ExitStack() as stack:
         tell("connecting")
         limits = Limits(inventory)
         stack.enter_context(limits.off())
         hosts = stack.enter_context(connect(inventory))
+        if not inventory.virtual:  # virtual hosts share this machine's clock
+            refuse_clocks(hosts)
         check_events(experiment.disturbances, inventory, experiment.name)
         engine = chosen.engine(hosts, experiment.transport, experiment.broker)
         if experiment.settings.miss_after_s is not None:

@@ -140,13 +140,21 @@ def _steps() -> Iterator[Callable[[str, int, int], None]]:
 
 def _tidied(inventory: Inventory) -> list[str]:
     """Remove links and background jobs from real hosts; returns a line per removed item."""
-    from nova_testbed.emulation import stop_emulating
+    from nova_testbed.emulation import unlink
+
+    removed = []
+
+    def one(host: Host) -> None:
+        try:
+            if unlink(host, inventory.has_links):
+                removed.append(f"links of {host.name}")
+        finally:
+            if count := host.end_jobs():
+                removed.append(f"background jobs of {host.name}: {count}")
 
     with shared.connected(inventory) as hosts:
-        removed = [f"links of {name}" for name in stop_emulating(hosts)]
-        ended = hosts.map(lambda host: host.end_jobs())
-    counts = [f"background jobs of {name}: {count}" for name, count in ended.items() if count]
-    return removed + counts
+        hosts.map(one)
+    return sorted(removed)
 
 
 def _rack_status(inventory: Inventory) -> dict[str, Any]:
@@ -177,26 +185,25 @@ def _rack_status(inventory: Inventory) -> dict[str, Any]:
 def _real_status(inventory: Inventory) -> dict[str, Any]:
     shared.require("paramiko")
     from nova_testbed.connection import HostError
-    from nova_testbed.emulation import emulating
+    from nova_testbed.emulation import links
     from nova_testbed.hosts import Hosts
 
     problems = []
     reached: dict[str, bool] = {}
+    emulated: dict[str, str | None] = {}
+
+    def look(host: Host) -> None:
+        reached[host.name], emulated[host.name] = False, None
+        try:
+            host.connection.open()
+            reached[host.name] = True
+            emulated[host.name] = "netem" if links(host, inventory.has_links) else None
+        except HostError as error:
+            problems.append(str(error))
+            emulated[host.name] = "unknown"
+
     with Hosts(inventory) as hosts:
-
-        def reach(host: Host) -> str:
-            try:
-                host.connection.open()
-            except HostError as error:
-                return str(error)
-            return ""
-
-        for name, problem in hosts.map(reach).items():
-            reached[name] = not problem
-            if problem:
-                problems.append(problem)
-        up_ones = [name for name, ok in reached.items() if ok]
-        with_links = emulating(hosts, up_ones)
+        hosts.map(look)
     rows = [
         {
             "name": spec.name,
@@ -205,12 +212,12 @@ def _real_status(inventory: Inventory) -> dict[str, Any]:
             "up": reached[spec.name],
             "cpu": spec.cpu,
             "memory": spec.memory,
-            "links": "netem" if spec.name in with_links else None,
+            "links": emulated[spec.name],
         }
         for spec in inventory.hosts
     ]
     state = "broken" if problems else "up"
-    return {"name": inventory.name, "state": state, "hosts": rows, "problems": problems}
+    return {"name": inventory.name, "state": state, "hosts": rows, "problems": sorted(problems)}
 
 
 def _show_hosts(inventory: Inventory, as_json: bool, title: str) -> None:

@@ -92,6 +92,9 @@ def measure(
             with shared.counter("capacity", len(names)) as advance:
                 capacities = probing.measure_capacity(hosts, operator, progress=advance)
         offsets = probing.clock_offsets(hosts) if clocks else []
+    for offset in offsets:
+        if offset.fault:
+            console.warn(f"{offset.host}: {offset.fault}")
     if output is not None:
         topology.write_problem(part, rtts, capacities, output, rate)
     if pairs is not None:
