@@ -88,8 +88,8 @@ class _KnownPolicy(paramiko.MissingHostKeyPolicy):
             return
         if self.known.accepted:
             raise _HostKeyError(
-                f"{_where(self.spec)} shows another host key ({shown}) than {file} has: a new "
-                "installation, or someone else; if it is to be trusted: ssh-keygen -R "
+                f"{_where(self.spec)} shows another host key than {file} has: a new "
+                f"installation, or someone else ({shown}); if it is to be trusted: ssh-keygen -R "
                 f"{shlex.quote(name)} -f {shlex.quote(str(file))}, then {scan}"
             )
         signed = "; Nova does not read its @cert-authority lines" if self.known.authorities else ""

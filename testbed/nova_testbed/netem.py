@@ -139,7 +139,7 @@ def apply_script(device: str, peers: Sequence[Peer], line_mbit: float = 1000.0) 
     lines = "\n".join(commands(device, peers, line_mbit))
     # Disciplines the kernel has put there itself have the handle 0.
     return f"""{remove_script(device)}other=$(tc qdisc show dev {quoted} root) || exit
-other=$(echo "$other" | grep -v ' 0: ')
+other=$(echo "$other" | grep -v ' 0: ' || :)
 if [ -n "$other" ]; then echo {quoted} has another discipline: $other >&2; exit 1; fi
 $S tc -batch - <<'END' || {{ remove; exit 1; }}
 {lines}
@@ -178,7 +178,10 @@ def default_device(run: Run) -> str:
     status, output = run("ip -o -4 route show default")
     words = output.split()
     if status:
-        raise NetemError(f"the default route cannot be asked for: {_first(output)}")
+        raise NetemError(
+            f"the default route cannot be asked for ({_first(output)}): name the network device in "
+            "the inventory"
+        )
     if "dev" not in words:
         raise NetemError("no default route: name the network device in the inventory")
     return words[words.index("dev") + 1]
