@@ -94,6 +94,8 @@ PROGRAMS = {
         (HEADERS, "the index annoy", "python3-dev", "python3-devel", "python"),
         ("git", "fresh clones", "git"),
         ("curl", "examples in the documentation", "curl"),
+        ("fish", "hosts with other login shells", "fish"),
+        ("tcsh", "hosts with other login shells", "tcsh"),
         (
             "chromium",
             "reports in a browser",
@@ -108,7 +110,7 @@ PROGRAMS = {
 RACK = ("sshd", "ssh", "ip", "bridge", "unshare", "nsenter", "setpriv", "cc")
 RACK_PROFITS = ("tc", "nft")
 DEMO = (*RACK, *RACK_PROFITS, "javac", "rsync")
-TESTS = (*DEMO, "stress-ng", "mvn", "c++", HEADERS, "git", "curl", "chromium")
+TESTS = (*DEMO, "stress-ng", "mvn", "c++", HEADERS, "git", "curl", "chromium", "fish", "tcsh")
 
 _MANAGERS = (
     ("apt-get", "apt-get install -y --no-install-recommends"),

@@ -187,8 +187,8 @@ class Proxy:
         with there:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
-                stdin=there,
-                stdout=there,
+                stdin=there.fileno(),
+                stdout=there.fileno(),
                 stderr=self._errors,
                 start_new_session=True,
             )
@@ -228,8 +228,8 @@ def _connected(spec: HostSpec) -> tuple[paramiko.SSHClient, Proxy | None]:
     try:
         policy = _KnownPolicy(spec, known_keys(known_hosts_file(spec), spec.address, spec.port))
     except OSError as error:
-        why = error.strerror or error
-        raise UnreachableError(spec.name, f"{known_hosts_file(spec)}: {why}") from None
+        reason = error.strerror or error
+        raise UnreachableError(spec.name, f"{known_hosts_file(spec)}: {reason}") from None
     client.set_missing_host_key_policy(policy)
     proxy = None if spec.proxy is None else Proxy(spec.proxy)
     try:
