@@ -80,7 +80,7 @@ class Client:
         }
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [str(home.python), "-m", "nova_flink.client_main", rest_url],
+                [str(home.python), "-P", "-m", "nova_flink.client_main", rest_url],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -148,9 +148,10 @@ class FlinkHome(EngineHome):
         if self.path.exists():
             shutil.rmtree(self.path)
         progress("making a Python environment")
-        _run([python, "-m", "venv", str(self.path)])
+        _run([python, "-P", "-m", "venv", str(self.path)])
         progress(f"installing Flink {VERSION} with pip (330 MB to download when not cached)")
-        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [str(self.python), "-P", "-m", "pip", "install", "--quiet"]
+        pip.append("--disable-pip-version-check")
         with as_file(files("nova_flink") / REQUIREMENTS) as file:
             _run([*pip, "--no-deps", "--require-hashes", "--requirement", str(file)])
         package = next(iter(self.path.glob("lib/python3*/site-packages/pyflink")), None)

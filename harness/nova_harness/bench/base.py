@@ -54,7 +54,7 @@ def measured(
         console.say(f"measuring {case.label}")
         text = msgspec.json.encode(case).decode()
         run = subprocess.run(
-            [sys.executable, "-m", __spec__.name if __spec__ else __name__, module, text],
+            [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__, module, text],
             capture_output=True,
             env=os.environ | environment,
             check=False,

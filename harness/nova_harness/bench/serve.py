@@ -186,7 +186,7 @@ def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """`nova serve` on a free port, and on a core of its own where there are two; its URL."""
     cores = os.sched_getaffinity(0)
     own = {max(cores)} if len(cores) > 1 else set()
-    command = [sys.executable, "-c", "from nova_core.cli import main; main()", "serve"]
+    command = [sys.executable, "-P", "-c", "from nova_core.cli import main; main()", "serve"]
     # A process inherits the cores of its parent.
     os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(

@@ -129,7 +129,7 @@ class KafkaDeployment(EngineDeployment):
             def start(name: str) -> None:
                 host, remote = self.hosts[name], f"{self.work(name)}/workload.json"
                 host.put(file, remote)
-                words = [sys.executable, "-m", "nova_kafka.produce", remote, *sources[name]]
+                words = [sys.executable, "-P", "-m", "nova_kafka.produce", remote, *sources[name]]
                 command = f"exec {shlex.join(words)}"
                 host.start(
                     command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True

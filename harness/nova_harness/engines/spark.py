@@ -209,7 +209,7 @@ class SparkDeployment(EngineDeployment):
             "PYSPARK_PYTHON": c.python,
         }
         words = [f"{name}={value}" for name, value in environment.items()]
-        words += [c.python, "-m", "nova_spark.driver", "--directory", self.orders]
+        words += [c.python, "-P", "-m", "nova_spark.driver", "--directory", self.orders]
         words += ["--master", c.master_url, "--addresses", json.dumps(c.addresses)]
         words += ["--set", json.dumps(settings)]
         return f"mkdir -p {self.orders} {work}/tmp && cd {work} && exec env {shlex.join(words)}"

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
+import nova_testbed
 from nova_testbed.rack.state import RackError, RackWarning, nova_home
 
 T = TypeVar("T")
@@ -54,10 +56,13 @@ def as_root(
             "a virtual rack needs root: run as root, or let sudo do it without a password "
             "(`sudo -v` first, or a NOPASSWD rule)"
         )
-    # Paths of packages and engines, which sudo does not pass on.
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    # Paths of packages and engines, which sudo does not pass on. Not the current directory, unless
+    # Nova is there: others may have written to it what root would run.
+    own, here = Path(nova_testbed.__file__).resolve().parent.parent, Path.cwd()
+    entries = [Path(entry).resolve() for entry in sys.path if entry]
+    path = os.pathsep.join(str(entry) for entry in entries if entry == own or entry != here)
     command = ["sudo", "-n", "env", f"PYTHONPATH={path}", f"NOVA_HOME={nova_home().absolute()}"]
-    command += [sys.executable, "-m", "nova_testbed.rack.agent"]
+    command += [sys.executable, "-P", "-m", "nova_testbed.rack.agent"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
