@@ -14,7 +14,8 @@ from nova_core.placement.live import Policy
 PlacementName = Annotated[
     str,
     Meta(
-        pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+        # In Python, $ alone also matches before the end of a last line.
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$(?!\n)",
         description="letters, digits, - and _, at most 64",
     ),
 ]
@@ -68,7 +69,9 @@ class StreamHeaders(msgspec.Struct, rename="kebab"):
 class EventHeaders(msgspec.Struct, rename="kebab"):
     """Which version an event is meant for, quoted; * is any."""
 
-    if_match: Annotated[str, Meta(pattern=r'^(\*|"?[0-9]{1,15}"?)$', description="a version")] = "*"
+    if_match: Annotated[
+        str, Meta(pattern=r'^(\*|"?[0-9]{1,15}"?)$(?!\n)', description="a version")
+    ] = "*"
 
 
 class ExplainQuery(msgspec.Struct):

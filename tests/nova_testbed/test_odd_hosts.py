@@ -452,3 +452,13 @@ def test_a_clock_that_is_off_is_told_and_refused(tmp_path: Path) -> None:
         shown = nova("testbed", "measure", "-i", file, "--clocks", "--count", "2")
         assert shown.exit_code == 0
         assert "one: its clock is 9460800" in " ".join(shown.stderr.split())
+
+
+def test_a_directory_of_jobs_that_others_made_holds_none(host: LoopbackSshd) -> None:
+    squatted = host.temporary / f"nova-testbed-{os.geteuid()}"
+    with connect(loopback_inventory([host])) as hosts:
+        assert hosts["one"].jobs() == []
+        squatted.symlink_to("/")
+        assert hosts["one"].jobs() == []
+        with pytest.raises(HostError, match="belongs to someone else"):
+            hosts["one"].start("true")

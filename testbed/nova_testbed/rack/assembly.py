@@ -7,7 +7,6 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
@@ -148,16 +147,14 @@ def limit(names: Names, host: HostRecord) -> None:
 def remove(state: StateDirectory) -> None:
     """Remove all parts of a rack, whatever its state."""
     numbers = set(network.claimed_by(state.path))
-    disks = None
+    record = None
     with contextlib.suppress(RackError):  # a record that cannot be read
         record = state.read()
-        if record is not None:
-            disks = Path(record.disks)
-            if network.state_directory_of(record.number) is None:
-                numbers.add(record.number)
+    if record is not None and network.state_directory_of(record.number) is None:
+        numbers.add(record.number)
     for number in numbers:
-        cleanup.remove(number, None, disks)
-    cleanup.remove(None, state, None)
+        cleanup.remove(number, None, record)
+    cleanup.remove(None, state)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
+import stat
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -29,6 +31,9 @@ from nova_testbed.rack.state import (
     make_directory,
     pattern_of,
 )
+
+# Where disks lie when a state directory cannot hold them.
+OUTSIDE = (Path("/var/tmp"), Path("/dev/shm"))
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,9 @@ def leftovers(
     items += [Leftover("namespace", name) for name in network.namespaces(number)]
     items += [Leftover("device", name) for name in network.devices(number)]
     items += [Leftover("route", route) for route in network.routes(number)]
-    items += [Leftover("table", name) for name in network.guards(number)]
+    # Where they cannot be asked for, `remove` says so of a rack that is known to have one.
+    with contextlib.suppress(RackError):
+        items += [Leftover("table", name) for name in network.guards(number)]
     items += [Leftover("mount", point) for point in _mounts(number, state_directories)]
     for path in (*state_directories, *_outside_disks(number)):
         if path.exists():
@@ -88,13 +95,17 @@ def numbers_in_use() -> list[int]:
     return sorted(number for number in numbers if number < MOST_RACKS)
 
 
-def remove(number: int | None, state: StateDirectory | None, disks: Path | None = None) -> None:
+def remove(
+    number: int | None,
+    state: StateDirectory | None,
+    record: RackRecord | None = None,
+) -> None:
     """Remove all of one rack, whatever state it is in.
 
     Args:
         number: None when it has none.
         state: its state directory, which is removed, too.
-        disks: directory of its disks.
+        record: what is known of it.
 
     Raises:
         RackError: when a part cannot be removed, after all others are.
@@ -109,9 +120,16 @@ def remove(number: int | None, state: StateDirectory | None, disks: Path | None 
         except RackError as error:
             refused.append(str(error))
         network.remove(number)
-        for directory in {disks, *_outside_disks(number)}:
-            if directory is not None:
-                shutil.rmtree(directory, ignore_errors=True)
+        if record is not None and record.guarded:
+            try:
+                network.guards(number)
+            except RackError as error:
+                refused.append(f"table ip {Names(number).prefix} ({error})")
+        disks = (
+            _outside_disks(number) if record is None else {record.disks, *_outside_disks(number)}
+        )
+        for directory in disks:
+            shutil.rmtree(directory, ignore_errors=True)
         refused += [str(item) for item in leftovers(number)]
     if state is not None:
         state.remove()
@@ -187,7 +205,7 @@ def _clean(running: bool, all_racks: bool, root: Path) -> tuple[str, ...]:
                 remove(
                     number,
                     StateDirectory(state) if state is not None else None,
-                    None if record is None else Path(record.disks),
+                    record,
                 )
             except RackError as error:
                 refused.append(str(error))
@@ -247,7 +265,22 @@ def _mounts(number: int | None, directories: Iterable[Path]) -> list[str]:
 
 
 def _outside_disks(number: int | None) -> list[Path]:
-    """Directories of disks that lie outside of state directories."""
-    pattern = "*" if number is None else str(number)
-    tops = (Path("/var/tmp"), Path("/dev/shm"))
-    return [path for top in tops for path in sorted(top.glob(f"{PREFIX}{pattern}"))]
+    """Directories of disks that lie outside of state directories.
+
+    Everybody may make things of such names there; a rack's are root's.
+    """
+    pattern = re.compile(rf"{PREFIX}{pattern_of(number)}")
+    return [
+        path
+        for top in OUTSIDE
+        for path in sorted(top.iterdir())
+        if pattern.fullmatch(path.name) and _is_roots_directory(path)
+    ]
+
+
+def _is_roots_directory(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

@@ -200,11 +200,17 @@ def guard(names: Names, users: set[int]) -> str:
 
 
 def guards(number: int | None = None) -> list[str]:
-    """Tables of the packet filter of a rack, or of all racks."""
+    """Tables of the packet filter of a rack, or of all racks.
+
+    Raises:
+        RackError: when they cannot be asked for.
+    """
     try:
         result = _run(["nft", "list", "tables", "ip"])
-    except OSError:
-        return []
+    except OSError as error:
+        raise RackError(f"nft: {error.strerror}; install nftables") from None
+    if result.returncode:
+        raise RackError(f"nft: {(result.stderr.strip() or 'refused').splitlines()[0]}")
     return re.findall(rf"^table (ip {PREFIX}{pattern_of(number)})$", result.stdout, re.MULTILINE)
 
 
@@ -329,5 +335,6 @@ def remove(number: int) -> None:
     # Ports are removed with their namespace, but only some time after it.
     lines += [f"link del {device}" for device in devices(number)]
     _run(["ip", "-force", "-batch", "-"], "\n".join(lines) + "\n")
-    for table in guards(number):
-        _run(["nft", "delete", "table", *table.split()])
+    with contextlib.suppress(RackError):  # the caller asks once more
+        for table in guards(number):
+            _run(["nft", "delete", "table", *table.split()])

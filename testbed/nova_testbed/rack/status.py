@@ -10,7 +10,7 @@ import nova_testbed.rack.cgroups as cgroups
 import nova_testbed.rack.network as network
 import nova_testbed.rack.switch as switch
 from nova_testbed.rack.processes import marked
-from nova_testbed.rack.state import Emulation, RackRecord, StateDirectory
+from nova_testbed.rack.state import Emulation, RackError, RackRecord, StateDirectory
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,13 @@ def status_of(name: str, state: StateDirectory, record: RackRecord | None) -> Ra
         counters = switch.statistics(state)
         if counters is None:
             problems.insert(0, "the switch is not running")
-    if record.guarded and not network.guards(record.number):
-        problems.insert(
-            0, "this machine's other users are no longer kept from it (its rules of nft are gone)"
-        )
+    if record.guarded:
+        try:
+            guarded, why = network.guards(record.number), "its rules of nft are gone"
+        except RackError as error:
+            guarded, why = [], str(error)
+        if not guarded:
+            problems.insert(0, f"this machine's other users are no longer kept from it ({why})")
     if not record.complete:
         problems.insert(0, "it was never brought up completely")
     return RackStatus(
