@@ -34,6 +34,13 @@ LINE = "7;BME280;3;48.5;11.25;2025-01-01T00:02:13;95000.25;;96000.5;3.5;81.25"
         ("2025-01-02_dht22_sensor_5_indoor.csv.gz", date(2025, 1, 2), "dht22", 5),
         ("2025-01-02_mixed_001.csv", date(2025, 1, 2), "mixed", None),
         ("bmp280_29791_region16693.csv.gz", date(1970, 1, 1), "bmp280-sequence", 29791),
+        ("2025-01-02_BME280_sensor_119.csv", date(2025, 1, 2), "bme280", 119),
+        ("2025-01-02_bme280_sensor_114 (1).csv", date(2025, 1, 2), "bme280", 114),
+        ("2025-01-02_bme280_sensor_114_indoor - Copy.csv.gz", date(2025, 1, 2), "bme280", 114),
+        ("2025-01-02_bmp180_sensor_103.csv", date(2025, 1, 2), "bmp180", 103),
+        ("2025-01-02_bme680_sensor_106.csv", date(2025, 1, 2), "bme680", 106),
+        ("2025-01-02_htu21d_sensor_104.csv", date(2025, 1, 2), "htu21d", 104),
+        ("2025-01-02_sht31_sensor_105.csv", date(2025, 1, 2), "sht31", 105),
     ],
 )
 def test_names_say_what_files_hold(name: str, day: date, kind: str, sensor: int | None) -> None:
@@ -83,9 +90,10 @@ def test_a_file_by_its_path_and_its_address(tmp_path: Path) -> None:
     assert content_of(str(tmp_path / "a.csv")) == content_of(f"file://{tmp_path}/a.csv") == b"1;2"
 
 
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_line(end: str) -> None:
-    content = HEADER.decode().replace("\n", end) + LINE + end
+def test_a_line(begin: str, end: str) -> None:
+    content = begin + HEADER.decode().replace("\n", end) + LINE + end
     body = body_of("a.csv.gz", gzip.compress(content.encode()), "bme280")
     lines = parse("bme280", [body])
     assert lines.whole.tolist() == [True]

@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from nova_core.errors import NovaError
+from nova_workloads.commands.prepare import _show
 from nova_workloads.sensor_archive.pipeline import Preparation, prepare
 from nova_workloads.streams import read_streams
 from nova_workloads.synth import Faults, Settings, write_archive
@@ -124,6 +125,52 @@ def test_a_bad_file_can_end_the_run(
     with pytest.raises(NovaError, match=rf"{first}: .* \(and \d+ more\)"):
         prepare(spark, [str(archive[0])], str(tmp_path / "out"), Preparation(on_bad_file="fail"))
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_archives_as_people_have_them(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every file is read, or counted with its reason; a copy doubles nothing."""
+    place = "sensor_id;sensor_type;location;lat;lon;timestamp"
+    pressure = f"{place};pressure;altitude;pressure_sealevel;temperature"
+    humidity = "temperature;humidity"
+    columns = {
+        "bmp180": (pressure, "97800;;;12.5"),
+        "bmp280": (pressure, "97800;;;12.5"),
+        "bme680": (f"{pressure};humidity", "97800;;;12.5;55"),
+        "BME280": (f"{pressure};humidity", "97800;;;12.5;55"),
+        "htu21d": (f"{place};{humidity}", "12.5;55"),
+        "sht31": (f"{place};{humidity}", "12.5;55"),
+        "sds011": (f"{place};P1;P2", "4.2;2.1"),
+    }
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    for sensor, (kind, (header, values)) in enumerate(columns.items()):
+        line = f"{sensor};{kind.upper()};7;48.1;11.5;2025-03-01T00:00:07;{values}"
+        (archive / f"2025-03-01_{kind}_sensor_{sensor}.csv").write_text(
+            f"\ufeff{header}\n{line}\n", encoding="utf-8"
+        )
+    original = archive / "2025-03-01_bmp280_sensor_1.csv"
+    copy = archive / "2025-03-01_bmp280_sensor_1 (1).csv"
+    copy.write_bytes(original.read_bytes())
+    (archive / "2025-02_bme280.zip").write_bytes(b"PK")
+    report = prepare(spark, [str(archive)], str(tmp_path / "out"), Preparation())
+    files = report["files"]
+    assert files["found"] == 7
+    assert files["problems"] == {str(original): f"same sensor and day as {copy}"}
+    assert {Path(path).name: why.split(";")[0] for path, why in files["passed_over"].items()} == {
+        "2025-03-01_sds011_sensor_6.csv": "of type sds011, which has neither pressure nor "
+        "humidity, or is not known",
+        "2025-02_bme280.zip": "packed in a way that is not read",
+    }
+    assert {name: one["out"] for name, one in report["readings"]["streams"].items()} == {
+        "pressure": 4,
+        "humidity": 4,
+    }
+    _show(report)
+    assert "sds011_sensor_6.csv: passed over: of type sds011" in capsys.readouterr().err
+    again = prepare(spark, [str(archive)], str(tmp_path / "out"), Preparation())
+    assert again["files"]["passed_over"] == files["passed_over"]
 
 
 @pytest.mark.parametrize(

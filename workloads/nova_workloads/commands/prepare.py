@@ -126,6 +126,14 @@ def prepare(
         _show(report)
 
 
+def _by_reason(passed_over: dict[str, str]) -> dict[str, list[str]]:
+    """Paths by the reason why they are passed over."""
+    found: dict[str, list[str]] = {}
+    for path, why in passed_over.items():
+        found.setdefault(why, []).append(path)
+    return found
+
+
 def _show(report: dict[str, Any]) -> None:
     from nova_workloads.sensor_archive.cleaning import REASONS
 
@@ -134,6 +142,9 @@ def _show(report: dict[str, Any]) -> None:
         console.warn(f"{path}: left out: {problem}")
     if files["refused"] > SHOWN_PROBLEMS:
         console.warn(f"{files['refused'] - SHOWN_PROBLEMS} more files left out; see --json")
+    for why, passed in _by_reason(files["passed_over"]).items():
+        more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
+        console.warn(f"{passed[0]}{more}: passed over: {why}")
     table = console.table("Readings", ["what", ">count", ">share", "why"])
     table.add_row("in", f"{readings['in']:,}", "", "")
     for reason, count in readings["dropped"].items():
@@ -148,6 +159,7 @@ def _show(report: dict[str, Any]) -> None:
         ("files", f"{files['total']:,}"),
         ("files read now", f"{files['new']:,} ({files['new_bytes'] / 2**20:,.1f} MiB)"),
         ("files left out", f"{files['refused']:,}"),
+        ("files passed over", f"{len(files['passed_over']):,}"),
         ("pressure sensors", f"{sensors['pressure']:,}"),
         ("humidity sensors", f"{sensors['humidity']:,}"),
         ("regions", f"{report['regions']:,}"),

@@ -22,6 +22,7 @@ from nova_workloads.sensor_archive.files import (
     SEQUENCE_DAY,
     STREAMS,
     STREAMS_OF,
+    TEMPERATURE,
     TYPES,
     ArchiveFile,
     described,
@@ -60,9 +61,6 @@ class Cleaning:
     Attributes:
         pressure: Pa; the default is what a BMP280 can measure.
         humidity: percent.
-        temperature_bmp280: degrees Celsius; this and the following are the data sheets' ranges.
-        temperature_bme280: degrees Celsius.
-        temperature_dht22: degrees Celsius.
         move_distance: a sensor further from its home than this has moved, km. Published positions
             are rounded to some hundred metres.
         sequence_period: time between two numbers of sequence files, ms.
@@ -70,9 +68,6 @@ class Cleaning:
 
     pressure: tuple[float, float] = (30_000.0, 110_000.0)
     humidity: tuple[float, float] = (0.0, 100.0)
-    temperature_bmp280: tuple[float, float] = (-40.0, 85.0)
-    temperature_bme280: tuple[float, float] = (-40.0, 85.0)
-    temperature_dht22: tuple[float, float] = (-40.0, 80.0)
     move_distance: float = 1.0
     sequence_period: float = 1.0
 
@@ -172,7 +167,7 @@ def _outside(value: Floats, limits: tuple[float, float]) -> Bools:
 
 def _impossible(temperature: Floats, types: Ints, cleaning: Cleaning) -> Bools:
     """No stream has the temperature: a missing or non-numeric one is ignored."""
-    limits = np.array([getattr(cleaning, f"temperature_{kind}") for kind in TYPES])[types]
+    limits = np.array([TEMPERATURE[kind] for kind in TYPES])[types]
     return np.asarray((temperature < limits[:, 0]) | (temperature > limits[:, 1]))
 
 

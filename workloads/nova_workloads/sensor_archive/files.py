@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -38,8 +39,8 @@ class Schema:
         type: sensor type, or None where every line has its own.
         columns: in the order of the file; the header of those that have one.
         separator: between columns.
-        name: regular expression (Python's and Java's) of file names; groups: day, type and sensor,
-            or type and sensor in sequence files.
+        name: regular expression of file names, in lower case; groups: day, type and sensor, or
+            type and sensor in sequence files.
         sequence: whether lines hold a sequence number instead of a position and a time.
         value: the column of the only stream's value where its name is not the stream's.
     """
@@ -60,17 +61,34 @@ class Schema:
 
 
 _PLACE = ("sensor_id", "sensor_type", "location", "lat", "lon", "timestamp")
+_PRESSURE = (*_PLACE, "pressure", "altitude", "pressure_sealevel", "temperature")
+_HUMIDITY = (*_PLACE, "temperature", "humidity")
 _TYPES = {
-    "bmp280": (*_PLACE, "pressure", "altitude", "pressure_sealevel", "temperature"),
-    "bme280": (*_PLACE, "pressure", "altitude", "pressure_sealevel", "temperature", "humidity"),
-    "dht22": (*_PLACE, "temperature", "humidity"),
+    "bmp280": _PRESSURE,
+    "bme280": (*_PRESSURE, "humidity"),
+    "dht22": _HUMIDITY,
+    "bmp180": _PRESSURE,
+    "bme680": (*_PRESSURE, "humidity"),
+    "htu21d": _HUMIDITY,
+    "sht31": _HUMIDITY,
 }
 TYPES = tuple(_TYPES)
+# Degrees Celsius that a type can measure, by its data sheet.
+TEMPERATURE = {
+    "bmp280": (-40.0, 85.0),
+    "bme280": (-40.0, 85.0),
+    "dht22": (-40.0, 80.0),
+    "bmp180": (-40.0, 85.0),
+    "bme680": (-40.0, 85.0),
+    "htu21d": (-40.0, 125.0),
+    "sht31": (-40.0, 125.0),
+}
 STREAMS_OF = {kind: tuple(s for s in STREAMS if s in columns) for kind, columns in _TYPES.items()}
 MIXED = "mixed"
 
-_END = r"\.csv(?:\.gz)?$"
-_DAY = r"^(\d{4}-\d\d-\d\d)"
+# Downloads of a file that is there already are copies: "… (1).csv".
+_END = r"(?: ?\(\d+\)| - copy)?\.csv(?:\.gz)?"
+_DAY = r"(\d{4}-\d\d-\d\d)"
 SCHEMAS = {
     kind: Schema(kind, columns, ";", rf"{_DAY}_({kind})_sensor_(\d+)(?:_indoor)?{_END}")
     for kind, columns in _TYPES.items()
@@ -81,14 +99,13 @@ SCHEMAS |= {
         kind,
         ("sensor_id", "region", "sequence", "value"),
         ",",
-        rf"^({kind})_(\d+)(?:_[^/]*)?{_END}",
+        rf"({kind})_(\d+)(?:_[^/]*)?{_END}",
         sequence=True,
         value="value",
     )
     for kind, streams in STREAMS_OF.items()
     if len(streams) == 1
 }
-GLOB = "*{" + ",".join([*TYPES, MIXED]) + "}*.csv*"
 # A Python worker holds a file, its columns and their readings at once.
 LARGEST = 512 * 2**20
 WEB_TIMEOUT = 60  # s
@@ -117,9 +134,9 @@ class ArchiveFile:
 
 def described(path: str, size: int, modified: int) -> ArchiveFile | None:
     """The file that its name describes, or None for a name that is not of an archive."""
-    name = path.rsplit("/", 1)[-1]
+    name = path.rsplit("/", 1)[-1].lower()
     for kind, schema in SCHEMAS.items():
-        match = re.match(schema.name, name)
+        match = re.fullmatch(schema.name, name)
         if match is None:
             continue
         if schema.sequence:
@@ -130,6 +147,17 @@ def described(path: str, size: int, modified: int) -> ArchiveFile | None:
             return None
         return ArchiveFile(path, size, modified, day, kind, int(match[3]) if schema.type else None)
     return None
+
+
+def passed_over(path: str) -> str:
+    """Why a file whose name is not of an archive is passed over."""
+    name = path.rsplit("/", 1)[-1].lower()
+    typed = re.match(r"\d{4}-\d\d-\d\d_([a-z0-9-]+)_sensor_\d+", name)
+    if name.endswith((".zip", ".7z", ".tar", ".tgz", ".tar.gz", ".xz", ".bz2")):
+        return "packed in a way that is not read; unpack it, or pack its files with gzip"
+    if typed is not None and typed[1] not in TYPES:
+        return f"of type {typed[1]}, which has neither pressure nor humidity, or is not known"
+    return "its name is not that of an archive's file"
 
 
 def is_local(place: str) -> bool:
@@ -157,8 +185,13 @@ def content_of(place: str) -> bytes:
     return Path(place.removeprefix("file://")).read_bytes()
 
 
-def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
+def list_files(
+    spark: SparkSession, places: Iterable[str]
+) -> tuple[list[ArchiveFile], dict[str, str]]:
     """The archive's files at and below some places, in the order of their paths.
+
+    Returns:
+        The files, and why others are passed over, by their paths.
 
     Args:
         spark: lists files that are neither on this machine nor on the web.
@@ -170,16 +203,23 @@ def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
         NovaError: for a place that does not exist, or has no file of an archive.
     """
     files: list[ArchiveFile] = []
+    others: dict[str, str] = {}
     for place in places:
-        count = len(files)
+        count, here = len(files), set()
         for path, size, modified in _listed(spark, place):
+            here.add(path)
             file = described(path, size, modified)
             if file is not None:
                 files.append(file)
+            else:
+                others[path] = passed_over(path)
         if len(files) == count:
+            counts = Counter(why for path, why in others.items() if path in here)
+            there = "".join(f"; {number} {why}" for why, number in counts.most_common())
             raise NovaError(
                 f"{place}: no file of an archive; names are YYYY-MM-DD_<type>_sensor_<id>.csv, "
-                f"YYYY-MM-DD_mixed.csv or <type>_<id>.csv, also .csv.gz; types {', '.join(TYPES)}"
+                "YYYY-MM-DD_mixed.csv or <type>_<id>.csv, also .csv.gz; types "
+                f"{', '.join(TYPES)}{there}"
             )
     unique = {file.path: file for file in files}
     large = next((file for file in unique.values() if file.bytes > LARGEST), None)
@@ -188,7 +228,7 @@ def list_files(spark: SparkSession, places: Iterable[str]) -> list[ArchiveFile]:
             f"{large.path}: {large.bytes / 2**20:,.0f} MiB; files are read whole, so they may have "
             f"{LARGEST // 2**20} MiB at most. Split it"
         )
-    return [unique[path] for path in sorted(unique)]
+    return [unique[path] for path in sorted(unique)], others
 
 
 def _listed(spark: SparkSession, place: str) -> Iterator[tuple[str, int, int]]:
@@ -229,7 +269,7 @@ def _listed_here(root: str) -> Iterator[tuple[str, int, int]]:
         if entry.is_dir():
             if not entry.name.startswith((".", "_")):
                 yield from _listed_here(entry.path)
-        elif ".csv" in entry.name:
+        elif not entry.name.startswith("."):
             status = entry.stat()
             yield entry.path, status.st_size, int(status.st_mtime)
 
@@ -241,10 +281,11 @@ def _listed_by_spark(spark: SparkSession, place: str) -> Iterator[tuple[str, int
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
     try:
         # Without its content column this lists and reads nothing.
-        listing = reader.option("pathGlobFilter", GLOB).load(place)
-        table = listing.select(
-            "path", "length", F.unix_seconds("modificationTime").alias("modified")
-        ).toArrow()
+        table = (
+            reader.load(place)
+            .select("path", "length", F.unix_seconds("modificationTime").alias("modified"))
+            .toArrow()
+        )
     except AnalysisException as error:
         raise NovaError(f"{place}: cannot be listed: {error.getMessage()}") from None
     yield from zip(*(column.to_pylist() for column in table.columns), strict=True)

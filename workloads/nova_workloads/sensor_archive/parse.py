@@ -6,6 +6,7 @@ that fails on a text, the file with it is parsed again, value by value.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -124,6 +125,7 @@ def body_of(path: str, content: bytes, kind: str) -> bytes:
             raise BadFileError(str(error)) from None
     if len(content) > LARGEST:
         raise BadFileError(f"{len(content) >> 20:,} MiB; {LARGEST >> 20} are accepted at most")
+    content = content.removeprefix(codecs.BOM_UTF8)
     if not content.strip():
         raise BadFileError("empty")
     schema = SCHEMAS[kind]

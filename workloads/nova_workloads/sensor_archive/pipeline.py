@@ -89,7 +89,7 @@ class Preparation:
         }
 
 
-FORMAT = 1
+FORMAT = 2
 
 
 def prepare(
@@ -142,7 +142,8 @@ class _Run:
     def run(self, places: Sequence[str]) -> dict[str, Any]:
         self._check_settings()
         self._step("listing files")
-        files = [file for file in list_files(self._spark, places) if self._in_range(file)]
+        listed, others = list_files(self._spark, places)
+        files = [file for file in listed if self._in_range(file)]
         if not files:
             raise NovaError(f"{', '.join(places)}: no file of the days asked for")
         new, changed_days, twins = self._new(files)
@@ -150,6 +151,7 @@ class _Run:
             # Nothing changes: the last run's report still holds.
             report = self._store.report()
             report["files"] |= {"found": len(files), "new": 0, "new_bytes": 0}
+            report["files"]["passed_over"] = others
             report["files"]["days_read_again"] = []
             return report | {"seconds": self._seconds()}
         if new:
@@ -163,6 +165,7 @@ class _Run:
         self._derive(changed_days)
         self._step("report")
         report = quality.report(self._tables, new, files, changed_days)
+        report["files"]["passed_over"] = others
         report["seconds"] = self._seconds()
         self._step("commit")
         self._store.commit(self._next_manifest(), report, changed_days)
