@@ -56,6 +56,14 @@ TOKEN = "NOVA_TOKEN"
     help="Memory that reading a large body may take.",
 )
 @click.option(
+    "--job-seconds",
+    type=NumberRange(min=0, min_open=True),
+    default=Settings.job_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that reading a large body, or placing, may take.",
+)
+@click.option(
     "--idle",
     type=NumberRange(min=0),
     default=(Settings.idle or 0) / 60,
@@ -73,6 +81,7 @@ def serve(
     jobs: Path | None,
     max_body: int,
     body_memory: int,
+    job_seconds: float,
     idle: float,
     sync: bool,
     as_json: bool,
@@ -108,6 +117,7 @@ def serve(
         sync=sync,
         idle=60 * idle or None,
         body_memory=body_memory * MIB,
+        job_seconds=job_seconds,
     )
     with shared.working():
         serve(settings, ready, others)

@@ -13,7 +13,7 @@ from prometheus_client import Counter, Histogram
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -67,6 +67,7 @@ def application(
         exception_handlers={
             NovaError: _refused,
             HTTPException: _unknown,
+            ClientDisconnect: _left,
             OSError: _no_room,
             MemoryError: _no_room,
             Exception: _broken,
@@ -167,6 +168,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _refusal(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+async def _left(_: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody is there to read it
 
 
 async def _no_room(_: Request, error: Exception) -> Response:

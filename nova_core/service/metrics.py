@@ -56,6 +56,11 @@ class Metrics:
             "nova_streams", "Clients that follow deltas", ("placement",), registry=self.registry
         )
 
+    def forget(self, placement: str) -> None:
+        """Drop what is counted of a placement that has been removed."""
+        for metric in (self.events, self.event_seconds, self.moves, self.version, self.streams):
+            metric.remove_by_labels({"placement": placement})
+
     def text(self) -> bytes:
         """All of it, in the text format of Prometheus."""
         return generate_latest(self.registry)

@@ -16,7 +16,6 @@ from nova_core.explain import Explainer, find_node, find_pairs
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.plan_document import PlanDocument
-from nova_core.model.plan_writing import plan_text
 from nova_core.model.problem import Problem
 from nova_core.model.problem_document import ProblemDocument
 from nova_core.model.problem_writing import document_text
@@ -39,9 +38,9 @@ from nova_core.service.documents import (
 )
 from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.hosted import HostedPlacement
-from nova_core.service.intake import SMALL, RefusedError
+from nova_core.service.intake import SMALL, RefusedError, text_of
 from nova_core.service.openapi import JSON
-from nova_core.service.requests import YAML, Receiver, document_of, parameters_of
+from nova_core.service.requests import YAML, Receiver, parameters_of, until_left
 from nova_core.service.store import Store
 
 # Bytes of an event; a batch of some ten thousand has as many.
@@ -137,7 +136,8 @@ class Operations(Endpoints):
     async def upload(self, request: Request) -> Response:
         """Upload a problem; its id."""
         async with self._receiver.any(request, JSON, YAML) as (body, size):
-            answer = await self._store.add_problem(body, size, request.headers["content-type"])
+            kind = request.headers["content-type"]
+            answer = await until_left(request, self._store.add_problem(body, size, kind))
         return respond(answer["summary"], 201 if answer["fresh"] else 200)
 
     @operation("GET /problems/{problem_id}", ProblemDocument)
@@ -155,10 +155,9 @@ class Operations(Endpoints):
     @operation("POST /problems/{problem_id}/plan", PlanDocument, (409,), body=PlaceRequest)
     async def place(self, request: Request) -> Response:
         """Place a problem; the plan is not kept."""
-        how = document_of(await self._receiver.small(request, SMALL), PlaceRequest, "request")
+        how = await self._receiver.small(request, SMALL)
         problem_id = request.path_params["problem_id"]
-        plan = await self._store.place(problem_id, how.strategy, how.parameters)
-        return respond(await asyncio.to_thread(_plan_text, plan))
+        return respond(await until_left(request, self._store.place(problem_id, how)))
 
     # --- placements -------------------------------------------------------------------------------
 
@@ -178,7 +177,7 @@ class Operations(Endpoints):
     async def begin(self, request: Request) -> Response:
         """Begin a live placement."""
         async with self._receiver.any(request, JSON) as (body, size):
-            placement = await self._store.begin(body, size)
+            placement = await until_left(request, self._store.begin(body, size))
         answer = respond(placement.summary, 201, placement.version)
         answer.headers["Location"] = f"/placements/{placement.name}"
         return answer
@@ -198,7 +197,7 @@ class Operations(Endpoints):
     @operation("GET /placements/{name}/plan", PlanDocument, (409, 503), tagged=True)
     async def placement_plan(self, request: Request) -> Response:
         """The plan as it is."""
-        return await self._read_out(request, _plan_text)
+        return await self._read_out(request, text_of)
 
     @operation("GET /placements/{name}/problem", ProblemDocument, (503,), tagged=True)
     async def placement_problem(self, request: Request) -> Response:
@@ -251,14 +250,6 @@ class Operations(Endpoints):
 
 def _problem_text(problem: Problem) -> bytes:
     return document_text(problem, ".json").encode()
-
-
-def _plan_text(plan: Plan) -> bytes:
-    try:
-        return plan_text(plan, ".json").encode()
-    except PlanError as error:
-        # Sums over positions or rates near the largest number there is.
-        raise RefusedError(409, str(error)) from None
 
 
 def _explanation(plan: Plan, query: ExplainQuery) -> bytes:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.assembly import Assembly
 from nova_core.model.problem import Problem
 from nova_core.model.problem_document import VERSION, ProblemDocument
 from nova_core.model.syntax import convert, parse_bytes, typed
-from nova_core.service.intake import SECONDS, SMALL, RefusedError
+from nova_core.service.intake import SMALL, RefusedError
 from nova_core.service.openapi import JSON
 
 T = TypeVar("T")
 
 YAML = "application/yaml"
-# Large bodies received at the same time; others wait.
-LARGE_AT_ONCE = 4
+# Large bodies received at the same time, on disk; others wait.
+LARGE_AT_ONCE = 32
+# Seconds that receiving one may take, and seconds in which a part of so many bytes has to come.
+SECONDS = 300
+PART_SECONDS, PART_BYTES = 10, 2**18
+# Seconds after which it is noticed that a client has left.
+TICK = 0.5
 
 
 class Receiver:
@@ -66,23 +71,51 @@ class Receiver:
         async with AsyncExitStack() as stack:
             spool = tempfile.SpooledTemporaryFile(SMALL, dir=str(self._directory))  # noqa: SIM115
             file = stack.enter_context(spool)
-            size, late = 0, asyncio.timeout(None)
+            now = asyncio.get_running_loop().time
+            size, part, end, late = 0, 0, 0.0, asyncio.timeout(PART_SECONDS)
             try:
                 async with late:
                     async for chunk in _chunks(request, self._limit):
                         if size <= SMALL < size + len(chunk):
-                            # A slow client must not block others for ever.
+                            # A slow client must not block others, neither for ever nor for long.
+                            late.reschedule(None)
                             await stack.enter_async_context(self._large)
-                            late.reschedule(asyncio.get_running_loop().time() + SECONDS)
+                            end = now() + SECONDS
+                            late.reschedule(now() + PART_SECONDS)
                         size += len(chunk)
+                        if end and size >= part + PART_BYTES:
+                            part = size
+                            late.reschedule(min(end, now() + PART_SECONDS))
                         if size <= SMALL:
                             file.write(chunk)
                         else:
                             # A slow disk would delay all requests.
                             await asyncio.to_thread(file.write, chunk)
             except TimeoutError:
-                raise RefusedError(408, f"the body was not there after {SECONDS} s") from None
+                raise RefusedError(
+                    408,
+                    f"the body comes too slowly: {PART_BYTES >> 10} KiB in {PART_SECONDS} s, and "
+                    f"all of it in {SECONDS} s, are expected",
+                ) from None
             yield file, size
+
+
+async def until_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of work for a client; it is ended when the client has left.
+
+    Raises:
+        ClientDisconnect: when the client has left.
+    """
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=TICK))[0]:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
 
 
 def require_kind(request: Request, *kinds: str) -> None:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.service.application import application
+from nova_core.service.connections import Connection, allow_connections
 from nova_core.service.endpoints import Endpoints
 from nova_core.service.settings import Settings
 from nova_core.service.store import Store
 
-# Seconds for running requests to end.
-PATIENCE = 10
+# Seconds for running requests to end; what still runs after the second ones is broken off. What
+# has been answered is on disk, and what was not will not have happened.
+PATIENCE = 2
+LAST = 4
 # Seconds after which a connection that nobody uses is closed.
 KEEP_ALIVE = 75
 # Seconds after which threads that read plans yield to requests (Python's default: 5 ms).
@@ -54,6 +60,9 @@ def serve(
                 f"listening on {shown}:{port}: token and data cross the network unencrypted; put a "
                 "proxy with TLS before it"
             )
+        # What it keeps is for its user alone.
+        os.umask(0o077)
+        allow_connections()
         store = Store(settings)
         if settings.token is None:
             console.warn(
@@ -64,6 +73,7 @@ def serve(
         app = application(store, frozenset(hosts) if local else None, others)
         config = uvicorn.Config(
             app,
+            http=Connection,
             access_log=False,
             log_config=None,
             lifespan="on",
@@ -87,6 +97,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._store = store
         self._ready = ready
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end, within a time."""
+        end = threading.Timer(LAST, os._exit, (0,))
+        end.daemon = True
+        end.start()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -21,6 +21,7 @@ class Settings:
         sync: whether events wait for the disk itself (power cuts).
         idle: seconds after which a placement that nobody uses leaves the memory; None: never.
         body_memory: bytes that reading a large body may take.
+        job_seconds: that reading a large body, or placing, may take.
     """
 
     directory: Path
@@ -31,3 +32,4 @@ class Settings:
     sync: bool = False
     idle: float | None = 3600.0
     body_memory: int = 512 * MIB
+    job_seconds: float = 120.0

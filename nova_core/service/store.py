@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from io import BytesIO
 from typing import IO, Any
+
+import msgspec
 
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.model.directories import lock_directory, remove_directory, remove_leftovers
 from nova_core.model.files import make_directory
-from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.service.hosted import HostedPlacement
-from nova_core.service.intake import Intake, RefusedError, place, read_kept, require_problem
+from nova_core.service.intake import Intake, RefusedError, read_kept, require_problem
 from nova_core.service.metrics import Metrics
 from nova_core.service.settings import Settings
 
@@ -45,10 +47,9 @@ class Store:
         self.damaged: dict[str, str] = {}
         self._problems_at = make_directory(directory / "problems")
         self._placements_at = make_directory(directory / "placements")
-        self._intake = Intake(settings.body_memory)
-        # Both use a whole core and much memory: one at a time.
-        self._uploading = asyncio.Lock()
-        self._placing = asyncio.Lock()
+        self._intake = Intake(settings.body_memory, settings.job_seconds)
+        # A large one takes much memory: one at a time.
+        self._reading = asyncio.Lock()
         for folder in (self._problems_at, self._placements_at):
             remove_leftovers(folder)
         for path in sorted(self._placements_at.iterdir()):
@@ -76,19 +77,17 @@ class Store:
         Raises:
             RefusedError: when there is none of that id.
         """
-        async with self._uploading:
+        async with self._reading:
             return await asyncio.to_thread(read_kept, self._problems_at, problem_id)
 
-    async def add_problem(self, body: IO[bytes], size: int, content_type: str) -> dict[str, Any]:
+    async def add_problem(self, body: IO[bytes], size: int, content_type: str) -> Any:
         """Keep a problem; see `intake.take_problem`.
 
         Raises:
             NovaError: when it is not a problem, or cannot be written.
         """
-        async with self._uploading:
-            return await self._intake.run(
-                "problem", body, size, content_type, str(self._problems_at)
-            )
+        arguments = content_type, str(self._problems_at)
+        return msgspec.json.decode(await self._intake.run("problem", body, size, *arguments))
 
     def remove_problem(self, problem_id: str) -> None:
         """Forget a problem; placements of it stay.
@@ -99,20 +98,16 @@ class Store:
         require_problem(self._problems_at, problem_id)
         remove_directory(self._problems_at / problem_id)
 
-    async def place(self, problem_id: str, strategy: str, parameters: dict[str, Any]) -> Plan:
-        """Place an uploaded problem; the plan is not kept.
+    async def place(self, problem_id: str, how: bytes) -> bytes:
+        """Place an uploaded problem as a `PlaceRequest` says; the plan, which is not kept.
 
         Raises:
-            RefusedError: when there is none of that id.
+            RefusedError: when there is none of that id, or it takes too long.
             NovaError: when it cannot be placed so.
         """
-
-        def work() -> Plan:
-            plan: Plan = place(read_kept(self._problems_at, problem_id), strategy, parameters)
-            return plan
-
-        async with self._placing:
-            return await asyncio.to_thread(work)
+        require_problem(self._problems_at, problem_id)
+        arguments = str(self._problems_at), problem_id
+        return await self._intake.run("plan", BytesIO(how), len(how), *arguments)
 
     # --- placements -------------------------------------------------------------------------------
 
@@ -140,19 +135,23 @@ class Store:
             RefusedError: when there is one of that name.
             NovaError: when it cannot be placed so, or written.
         """
-        return await asyncio.shield(self._begin(body, size))
+        try:
+            answer = await self._intake.run(
+                "placement", body, size, str(self._problems_at), str(self._placements_at)
+            )
+        finally:
+            # Also what a child made just before it had to end.
+            await asyncio.shield(self._adopt())
+        return self.placement(msgspec.json.decode(answer)["name"])
 
-    async def _begin(self, body: IO[bytes], size: int) -> HostedPlacement:
-        async with self._placing:
-            name = (
-                await self._intake.run(
-                    "placement", body, size, str(self._problems_at), str(self._placements_at)
-                )
-            )["name"]
-            placement = await asyncio.to_thread(self._resume, name)
-            self.placements[name] = placement
+    async def _adopt(self) -> None:
+        """Resume placements that are on disk only."""
+        async with self._reading:
+            for path in sorted(self._placements_at.iterdir()):
+                known = path.name in self.placements or path.name in self.damaged
+                if not known and not path.name.startswith("."):
+                    self.placements[path.name] = await asyncio.to_thread(self._resume, path.name)
         _settle()
-        return placement
 
     async def end(self, name: str) -> None:
         """Drop a placement and all it has on disk.
@@ -167,6 +166,7 @@ class Store:
             del self.placements[name]
             await placement.close("it has been removed")
         await asyncio.to_thread(remove_directory, self._placements_at / name)
+        self.metrics.forget(name)
 
     async def unload_idle(self) -> None:
         """Unload unused placements from memory, in an endless loop."""

@@ -43,6 +43,7 @@ class Strategy:
         name: what people select it by.
         objective: name of what it minimizes, as its plans have it.
         ignores: names of the constraints that it ignores and its plans may break.
+        files: names of parameters that are files; requests to a service may not give them.
         Parameters: frozen dataclass with a default for every field, validated in ``__post_init__``
             (ProblemError for a value out of range).
         parameters: an instance of it.
@@ -51,6 +52,7 @@ class Strategy:
     name: ClassVar[str]
     objective: ClassVar[str] = "latency"
     ignores: ClassVar[tuple[str, ...]] = RESOURCES
+    files: ClassVar[tuple[str, ...]] = ()
     Parameters: ClassVar[type[Any]] = NoParameters
     parameters: Any
 

@@ -47,6 +47,7 @@ class Costream(Strategy):
 
     name = "costream"
     ignores = ("capacity", "minimum-capacity", "link")
+    files = ("model",)
     Parameters = CostreamParameters
     parameters: CostreamParameters
 
