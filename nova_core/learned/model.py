@@ -32,7 +32,7 @@ from nova_core.learned.network import (
     forward,
     shapes,
 )
-from nova_core.model.files import atomic_write
+from nova_core.model.files import atomic_write, read_bytes
 
 VERSION = 3
 SHIPPED = Path(__file__).parent / "models" / "costream.npz"
@@ -305,12 +305,7 @@ def load_model(path: str | os.PathLike[str] | None = None) -> Model:
             what is wrong.
     """
     path = Path(path or SHIPPED)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"{path}: larger than a model: more than {_MOST_BYTES >> 20} MiB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+    content = read_bytes(path, ModelError, _MOST_BYTES)
     try:
         with zipfile.ZipFile(BytesIO(content)) as archive:
             sizes = {one.filename: one.file_size for one in archive.infolist()}

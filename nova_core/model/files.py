@@ -68,8 +68,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text.encode())
 
 
-def read_bytes(path: Path, error: type[NovaError]) -> bytes:
+def read_bytes(path: Path, error: type[NovaError], most: int | None = None) -> bytes:
     """The bytes of a file that must exist and hold something.
+
+    Args:
+        path: the file.
+        error: class of errors.
+        most: bytes that it may have; None for any number.
 
     Raises:
         NovaError: of the given class, naming the file.
@@ -77,11 +82,14 @@ def read_bytes(path: Path, error: type[NovaError]) -> bytes:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise error(f"{path}: cannot be read: no file; pipes and devices are not read")
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
     except OSError as cause:
         raise error(f"{path}: cannot be read: {cause.strerror or cause}") from cause
     if not content.strip():
         raise error(f"{path}: empty; a document is expected")
+    if most is not None and len(content) > most:
+        raise error(f"{path}: larger than it may be: more than {most >> 20} MiB")
     return content
 
 

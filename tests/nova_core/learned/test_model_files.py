@@ -208,3 +208,9 @@ def test_costream_crowds_no_host_more_than_its_model_has_seen(tmp_path: Path) ->
         bodies = np.bincount(plan.instances.node, minlength=len(problem.nodes))
         pinned = np.bincount([0, 1, int(problem.sinks[0])], minlength=len(problem.nodes))
         assert (bodies + pinned)[bodies > 0].max() <= crowd
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_devices_are_no_models(device: str) -> None:
+    with pytest.raises(ModelError, match=f"{device}: cannot be read: no file; pipes and devices"):
+        load_model(device)
