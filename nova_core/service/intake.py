@@ -342,8 +342,8 @@ class Intake:
 def _why(status: int, memory: int) -> str:
     if status == _NO_MEMORY:
         return (
-            f"it takes more than {memory // 2**20:,} MiB of memory; nova serve --body-memory allows "
-            "more, and JSON takes less than YAML"
+            f"it takes more than {memory // 2**20:,} MiB of memory; JSON takes less than YAML, and "
+            "nova serve --body-memory allows more"
         )
     return f"a fault of the service, which its log tells: its child ended with {status}"
 
