@@ -123,6 +123,56 @@ def embed(
     console.say(f"cost space written to {output}")
 
 
+@topology.command("import")
+@click.argument("file", type=paths.INPUT)
+@shared.output_option("A .csv, .parquet or .arrow table of pairs and latencies.", required=True)
+@click.option(
+    "--delay",
+    metavar="ATTRIBUTE",
+    help="Attribute of links that is their one-way latency, ms [default: delay, latency or the "
+    "like; else by latitudes and longitudes].",
+)
+@click.option("--links", "links_only", is_flag=True, help="Write links alone, not all pairs.")
+@shared.json_option
+def import_(file: Path, output: Path, delay: str | None, links_only: bool, as_json: bool) -> None:
+    """Turn a topology of another program, FILE, into latencies between its nodes.
+
+    FILE is GraphML (Topology Zoo), node-link JSON (networkx), a simulator's JSON (entity and link),
+    or a list of edges: two nodes and ms on each line. A pair's latency is that of the fastest way.
+    """
+    from nova_core.costspace.topology_files import all_pairs, read_topology
+    from nova_core.model.columnar import write_columns
+
+    require_writable(output)
+    with shared.working():
+        found = read_topology(file, delay)
+        pairs = found.links if links_only else all_pairs(found, file)
+        write_columns(
+            output,
+            {
+                "source": [found.ids[node] for node in pairs.source],
+                "target": [found.ids[node] for node in pairs.target],
+                "latency": pairs.latency,
+            },
+        )
+    answer = {
+        "nodes": len(found.ids),
+        "links": len(found.links.latency),
+        "links_by_places": found.from_places,
+        "links_without_latency": found.unknown,
+        "pairs": len(pairs.latency),
+        "written": str(output),
+    }
+    if as_json:
+        console.print_json(answer)
+        return
+    if found.from_places:
+        console.warn(f"{file}: {found.from_places} links: latencies worked out from places")
+    if found.unknown:
+        console.warn(f"{file}: {found.unknown} links have no latency, and do not count")
+    console.say(f"{len(pairs.latency):,} pairs of {len(found.ids):,} nodes written to {output}")
+
+
 @topology.command()
 @latencies_argument
 @shared.json_option

@@ -168,6 +168,12 @@ ATLAS = [
      "min": 12.0, "max": 13, "sent": 3, "rcvd": 3, "result": [{"rtt": 12.5}, {"rtt": 12.0}],
      "msm_id": 7, "from": "10.0.0.1", "src_addr": "10.0.0.1"},
 ]  # fmt: skip
+GRAPHML = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+    '<key attr.name="delay" for="edge" id="d"/><graph edgedefault="undirected">'
+    '<node id="a"/><node id="b"/><edge source="a" target="b"><data key="d">3.5</data></edge>'
+    "</graph></graphml>"
+)
 TOPOLOGY = """id,capacity,x,y,lat,lon
 cloud,unlimited,0,0,,
 munich,100,3,1,48.14,11.58
@@ -310,6 +316,10 @@ def _topologies(place: Path) -> None:
     pq.write_table(pa.Table.from_pylist(pairs), place / "pairs.parquet")
     _csv(place / "metric.csv", [{"id": name, "load": i / 12} for i, name in enumerate(names)])
     (place / "topology.csv").write_text(TOPOLOGY)
+    (place / "edges.txt").write_text("a b 3.5\nb c 7.1\n")
+    (place / "topology.graphml").write_text(GRAPHML)
+    links = [{"source": 0, "target": 1, "delay": 3.5}]
+    _json(place / "topology.json", {"nodes": [{"id": 0}, {"id": 1}], "links": links})
     _csv(place / "nodes-of.csv", [{"source": "pressure-1", "node": "berlin"}])
     _csv(place / "nodes-of-rooms.csv", [{"source": "pressure-1", "node": "hall"},
                                         {"source": "humidity-3", "node": "attic"}])  # fmt: skip
