@@ -492,7 +492,7 @@ class Explainer:
             produces=tuple(str(name) for name in p.sources.ids[sources]),
             sink_of=tuple(str(name) for name in consumers[p.sinks == node]),
             hosted=tuple(self._occupants(node)),
-            wishes=tuple(self._wishes(node, wishes)) if alone and p.nodes.worker[node] else (),
+            wishes=tuple(self._wishes(node, wishes)) if alone else (),
         )
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nova_core import console, paths
-from nova_core.commands import shared
+from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
     from nova_core.explain import LinkExplanation, NodeExplanation, PairExplanation
@@ -51,6 +52,7 @@ def explain(
     with shared.working():
         placed = shared.load_plan(plan, loaded)
         from nova_core.explain import Explainer, find_node, find_pairs
+        from nova_core.left_out import left_out
         from nova_core.model.query_plan import QueryPlan
 
         if isinstance(placed, QueryPlan) and node is None:
@@ -60,20 +62,23 @@ def explain(
         if node is not None:
             answer = explainer.node(find_node(loaded, node))
             if as_json:
-                console.print_json(answer)
+                console.print_json(asdict(answer) | {"left_out": left_out(placed)})
             else:
                 print_node(answer, rows)
+                console.show(*figures.left_out_lines(placed))
             return
         pairs = explainer.farthest(PAIRS) if join is None else find_pairs(loaded, join)
         shown = pairs[: shared.shown_rows(rows, PAIRS, as_json)]
         answers = [explainer.pair(pair) for pair in shown]
     if as_json:
-        console.print_json({"pairs": answers, "more": len(pairs) - len(shown)})
+        more = len(pairs) - len(shown)
+        console.print_json({"pairs": answers, "more": more, "left_out": left_out(placed)})
         return
     if join is None:
         console.say(f"the {len(pairs)} pairs farthest from their ideal; name others with --join")
     for each in answers:
         print_pair(each)
+    console.show(*figures.left_out_lines(placed))
     if len(pairs) > len(shown):
         console.say(f"{len(pairs) - len(shown)} more pairs; see all with --rows 0")
 
@@ -140,13 +145,22 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
     from rich.markup import escape
 
     from nova_core.explain import explain_cuts, explain_links
+    from nova_core.left_out import left_out
 
     links, latency = explain_links(plan, name)
     cuts = explain_cuts(plan, name)
     shown: list[LinkExplanation] = links[: shared.shown_rows(rows, as_json=as_json)]
     if as_json:
         more = len(links) - len(shown)
-        console.print_json({"latency": latency, "cuts": cuts, "links": shown, "more": more})
+        console.print_json(
+            {
+                "latency": latency,
+                "cuts": cuts,
+                "links": shown,
+                "more": more,
+                "left_out": left_out(plan),
+            }
+        )
         return
     table = console.table(
         "Links" if name is None else f"Links of {name}",
@@ -173,7 +187,7 @@ def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bo
         for one in cuts
     ]
     lines.append("longest way from a source to the sink: " + ", ".join(ways))
-    console.show(table, "", *lines)
+    console.show(table, "", *lines, *figures.left_out_lines(plan))
     if len(links) > len(shown):
         console.say(f"{len(links) - len(shown)} more links; see all with --rows 0")
 

@@ -220,6 +220,8 @@ def outcome_dict(
     written: Path | None,
 ) -> dict[str, Any]:
     """A problem, how it was placed, and what other strategies would cost, for JSON."""
+    from nova_core.left_out import left_out
+
     shown, total = decisions(outcome.plan, limit)
     return {
         "problem": problem_dict(problem),
@@ -227,6 +229,7 @@ def outcome_dict(
         "notes": dict(outcome.plan.notes),
         "decisions": shown,
         "decisions_total": total,
+        "left_out": left_out(outcome.plan),
         "baselines": outcomes_dict(compared),
         "written": None if written is None else str(written),
     }
@@ -292,6 +295,16 @@ def finer_cuts(plan: Plan) -> list[str]:
     if (sigma := plan.notes.get("finest_sigma")) is None:
         return []
     return [f"what found no room in coarser pieces is cut by sigma {sigma:g}"]
+
+
+def left_out_lines(plan: Plan) -> list[str]:
+    """A line about nodes that could host but may not, where there are any, with rich markup."""
+    from rich.markup import escape
+
+    from nova_core.left_out import left_out
+
+    found = left_out(plan)
+    return [] if found is None else [escape(f"{found}.")]
 
 
 def verdict(outcome: Outcome) -> str:

@@ -136,6 +136,7 @@ def plan(
         figures.decision_table(*figures.decisions(outcome.plan, shared.shown_rows(rows))),
         "",
         *figures.costs(strategy, outcome, compared),
+        *figures.left_out_lines(outcome.plan),
     )
     if output is not None:
         console.say(f"plan written to {output}")

@@ -29,9 +29,11 @@ def plot(
     loaded = shared.load_problem(what if problem is None else problem, capacity)
     with shared.working():
         placed = None if problem is None else shared.load_plan(what, loaded)
+        from nova_core.left_out import left_out
         from nova_core.plotting import save_plot
 
-        save_plot(loaded, placed, output, seed=seed)
+        kept = None if placed is None else left_out(placed)
+        save_plot(loaded, placed, output, seed=seed, note="" if kept is None else str(kept))
     if as_json:
         console.print_json(
             {

@@ -184,7 +184,6 @@ class Assembly:
         if position is None:
             position, others["height"] = self._embedded("height" in table)
         may_host = np.ones(len(table), bool)
-        may_host[self._sinks] = False
         return Nodes(
             ids=self._node_ids,
             position=position,
@@ -231,15 +230,6 @@ class Assembly:
     @cached_property
     def _joins(self) -> Joins:
         return joins_of(self._operators, self._node_index, self._path)
-
-    @property
-    def _sinks(self) -> Ints:
-        """Nodes that consume results; validation names a query's sink that is no node."""
-        if self._document.queries is UNSET:
-            return self._joins.sink
-        index = self._node_index
-        sinks = {query.sink for query in self._document.queries}
-        return np.array([index[name] for name in sinks if name in index], np.int64)
 
     # --- join matrix ------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class NodeRow(_Struct):
     ] = UNSET
     worker: Annotated[
         bool | UnsetType,
-        Meta(description="may host operators; true unless the node is the sink of a join"),
+        Meta(description="may host operators where it has room; true by default"),
     ] = UNSET
     memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
     cpu: Annotated[NonNegative | UnsetType | None, Meta(description="cores")] = UNSET

@@ -87,9 +87,8 @@ def problem_document(problem: Problem) -> dict[str, Any]:
     document, latency = _header(problem), dict[str, Any]()
     for name, table in problem_tables(problem).items():
         document[name] = rows(table, keep_missing=True)
-    sinks = set(problem.sinks.tolist())
-    for node, row in enumerate(document["nodes"]):
-        if row["worker"] == (node not in sinks):
+    for row in document["nodes"]:
+        if row["worker"]:
             del row["worker"]  # the default
     if problem.latency is not None:
         latency["nodes"] = problem.nodes.ids.tolist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,10 +26,17 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg")
 DETAILED = 60
+NOTE_WIDTH = 100
 
 
 def save_plot(
-    problem: Problem, plan: Plan | None, path: str | Path, *, seed: int = 0, dpi: int = 150
+    problem: Problem,
+    plan: Plan | None,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    dpi: int = 150,
+    note: str = "",
 ) -> None:
     """Draw a problem, with a plan of it if given, into a PNG or SVG file.
 
@@ -38,11 +46,12 @@ def save_plot(
         path: a ``.png`` or ``.svg`` file; written completely or not at all.
         seed: of the sample of flows in large plots.
         dpi: resolution of a PNG, and of what is rasterised in an SVG.
+        note: a sentence below the title.
 
     Raises:
         NovaError: for another suffix, or when the file cannot be written.
     """
-    save_figure(lambda: draw(problem, plan, seed), path, dpi)
+    save_figure(lambda: draw(problem, plan, seed, note), path, dpi)
 
 
 def checked_suffix(path: str | Path) -> str:
@@ -81,7 +90,7 @@ def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) ->
             figure.savefig(file, format=suffix[1:], dpi=dpi, metadata=metadata)
 
 
-def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
+def draw(problem: Problem, plan: Plan | None = None, seed: int = 0, note: str = "") -> Figure:
     """The figure of `save_plot`."""
     from matplotlib.figure import Figure
 
@@ -96,7 +105,8 @@ def draw(problem: Problem, plan: Plan | None = None, seed: int = 0) -> Figure:
     bare(axes)
     axes.set_xlabel(space.labels[0], color=GREY, fontsize=9)
     axes.set_ylabel(space.labels[1], color=GREY, fontsize=9)
-    figure.suptitle(plain(_title(problem, plan)), x=0.01, ha="left", color=INK, fontsize=10.5)
+    title = "\n".join([_title(problem, plan), *wrap(note, NOTE_WIDTH)])
+    figure.suptitle(plain(title), x=0.01, ha="left", color=INK, fontsize=10.5)
     if count <= DETAILED:
         draw_detailed(axes, problem, plan, space)
     else:

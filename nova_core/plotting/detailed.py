@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,6 +56,11 @@ def draw_detailed(axes: Axes, problem: Problem, plan: Plan | None, space: Space)
     host = nodes.worker
     scatter(axes, xy[host], s=area[host], facecolor=PALE, edgecolor=GREY, linewidth=0.8, zorder=2)
     legend_mark(axes, "o", PALE, "may host joins (size: capacity)", markeredgecolor=GREY)
+    kept = ~host & (nodes.capacity > 0)
+    if kept.any():
+        style: dict[str, Any] = {"facecolor": "none", "edgecolor": GREY, "linestyle": ":"}
+        scatter(axes, xy[kept], s=area[kept], linewidth=0.8, zorder=2, **style)
+        legend_mark(axes, "o", "none", "has capacity, but is no worker", markeredgecolor=GREY)
     scatter(axes, xy[produces], s=70, marker="^", color=INK, zorder=6, label="source")
     scatter(axes, xy[consumes], s=190, marker="*", color=INK, zorder=6, label="sink")
     occupied = [xy]

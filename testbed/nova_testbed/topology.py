@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ RATE = 1000.0
 
 
 def hosts_document(
-    inventory: Inventory, capacity: Mapping[str, float], latency: Iterable[tuple[str, str, float]]
+    inventory: Inventory,
+    capacity: Mapping[str, float],
+    latency: Iterable[tuple[str, str, float]],
+    no_workers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Nodes and latencies of a problem document; the sink hosts no joins.
+    """Nodes and latencies of a problem document.
 
     CPU, memory and bandwidth are those of the inventory.
 
@@ -33,13 +36,14 @@ def hosts_document(
         inventory: of the hosts.
         capacity: C_a by host, tuples/s; a host without one is unlimited.
         latency: pairs of hosts and ms.
+        no_workers: hosts on which no joins may run.
     """
     nodes = []
     for host in inventory.hosts:
         measured = capacity.get(host.name)
         limit = "unlimited" if measured is None else number(round(measured, 1))
         row: dict[str, Any] = {"id": host.name, "capacity": limit}
-        if host.role == "sink":
+        if host.name in no_workers:
             row["worker"] = False
         if host.memory is not None:
             row["memory"] = host.memory

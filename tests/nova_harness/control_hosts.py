@@ -43,6 +43,7 @@ def placed_join(
         capacity,
         DebsWorkload(regions=regions),
         Traffic(200, 100),
+        sink_hosts=False,
     )
     for row, x in zip(document["nodes"], (*ends.values(), *workers.values()), strict=True):
         row["position"] = [x, 0.0]

@@ -98,7 +98,8 @@ def write_placed(reachable: Inventory, directory: Path, regions: int = 1) -> Pla
     capacity = {"hub": 600.0, "near": 600.0, "far": 590.0, "spare": 580.0}
     capacity = {host.name: capacity.get(host.name, 10.0) for host in reachable.hosts}
     workload = DebsWorkload(regions=regions)
-    document = problem_document(reachable, capacity, workload, Traffic(200, 100))
+    traffic = Traffic(200, 100)
+    document = problem_document(reachable, capacity, workload, traffic, sink_hosts=False)
     plan = place(problem_of(document, directory / "problem.yaml"), "nova")
     write_plan(plan, directory / "plan.json")
     return plan

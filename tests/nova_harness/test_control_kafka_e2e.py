@@ -63,7 +63,8 @@ def test_a_killed_worker(hosts: Hosts, tmp_path: Path) -> None:
     capacity = dict.fromkeys(("hub", "near", "far"), 600.0)
     capacity |= {"left": 10.0, "right": 10.0, "broker": 10.0}
     traffic = Traffic(200, 100, 7)
-    document = problem_document(inventory, capacity, DebsWorkload(regions=1), traffic)
+    workload = DebsWorkload(regions=1)
+    document = problem_document(inventory, capacity, workload, traffic, sink_hosts=False)
     problem = problem_of(document, tmp_path / "problem.yaml")
     plan = place(problem, "nova")
     write_plan(plan, tmp_path / "plan.json")

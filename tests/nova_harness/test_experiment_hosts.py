@@ -171,7 +171,10 @@ def test_capacity_is_what_is_left_of_the_limit(inventory: Inventory) -> None:
     # Beside a source there has to be room for sending all of it once more.
     assert capacity["source1"] == pytest.approx((0.08 - 0.05) / 20e-6)
     assert capacity["source8"] == 0
-    assert capacity["sink"] == 4000
+    assert capacity["sink"] == 4000  # it has no CPU left, but must be able to take the results
+    idle = replace(found, sink_cores=0.02)
+    roomy = capacities(idle, inventory, cores, sources(8), **asked, output_rate=4000)
+    assert roomy["sink"] == pytest.approx((0.8 * 0.15 - 0.02) / 20e-6)
     # With fewer regions the last sources' hosts have none.
     fewer = capacities(found, inventory, cores, sources(6), **asked, output_rate=3000)
     assert fewer["source8"] == pytest.approx((0.04 - 0.02) / 20e-6)
@@ -298,6 +301,25 @@ def test_a_run_with_other_rates_keeps_what_it_knows_of_the_first(
     assert problems[1].digest == problems[2].digest
 
 
+@pytest.mark.parametrize(
+    ("sink_cores", "allowed", "hosts"),
+    [(0.02, True, True), (0.16, True, False), (0.02, False, False)],
+)
+def test_the_sinks_host_runs_joins_where_it_has_room_and_may(
+    sink_cores: float, allowed: bool, hosts: bool, inventory: Inventory, tmp_path: Path
+) -> None:
+    bed: Any = SimpleNamespace(deployment=SimpleNamespace(hosts=Hosts(inventory), version="1"))
+    asked = Experiment(
+        name="x", strategies=["nova"], windows_ms=[100], rates=[1000.0], sink_hosts=allowed
+    )
+    calibrating = Calibrating(bed, asked, DebsWorkload(), tmp_path, lambda text: None)
+    cost = Calibration(0.01, 0.03, sink_cores, 20.0, 1000, 4000, 100, {})
+    (problem,) = calibrating.write_problems({Setting(1000): cost}).values()
+    sink = problem.node_index["sink"]
+    assert problem.nodes.worker.tolist() == [name != "sink" or hosts for name in problem.nodes.ids]
+    assert problem.nodes.capacity[sink] >= 4000
+
+
 def test_hosts_are_calibrated_at_the_highest_rate_of_a_script(
     inventory: Inventory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +344,7 @@ def test_hosts_are_calibrated_at_the_highest_rate_of_a_script(
         sent.clear()
         room.append(calibrating.capacities(Setting(500), cost))
     assert room[0] == room[1]
-    # Its host's source needs more, and the sink has room for more results.
+    # Its host's source needs more; the sink, here without CPU left, must take more results.
     assert room[2]["source1"] < room[0]["source1"]
     assert room[2]["sink"] == pytest.approx(room[0]["sink"] + 8 / 2 * 1000)
     assert room[2]["worker1"] == room[0]["worker1"]

@@ -88,7 +88,7 @@ def test_what_was_measured_becomes_a_problem(tmp_path: Path) -> None:
     problem = read_problem(tmp_path / "problem.yaml")
     assert problem.nodes.ids.tolist() == [f"h{i}" for i in range(5)]
     assert problem.nodes.capacity.tolist() == [1000, 2000, 3000, 4000, float("inf")]
-    assert problem.nodes.worker.tolist() == [False, True, True, True, True]
+    assert problem.nodes.worker.all()
     assert problem.sources.rate.tolist() == [50, 50] and len(problem.matrix) == 1
     assert problem.measured is not None and len(problem.measured) == 10
     write_pairs([*rtts, unanswered], tmp_path / "pairs.csv")

@@ -94,7 +94,7 @@ def test_sources_go_to_their_nearest_nodes(
     assert problem.sources.key is not None
     assert set(problem.sources.key.tolist()) == {"a", "b"}
     assert problem.nodes.capacity.tolist() == [np.inf, 100, 50.5, 80]
-    assert problem.nodes.worker.tolist() == [False, True, True, True]
+    assert problem.nodes.worker.all()
     pairs = zip(problem.left_node, problem.right_node, strict=True)
     named = {tuple(problem.nodes.ids[list(pair)].tolist()) for pair in pairs}
     assert named == {("munich", "paris"), ("berlin", "berlin")}

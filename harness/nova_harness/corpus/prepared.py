@@ -408,11 +408,11 @@ class Preparing:
         from nova_harness.experiment.problem import problem_of
 
         document = {"nova": 1, "name": name, **document_of(queries, ends), **hardware.document()}
-        if len(queries) > 1 or self._settings.strategies:
-            # By default, nodes of sources and sinks are no workers; these may be all of the hosts,
-            # and leave strategies little choice.
+        if len(queries) == 1 and not self._settings.strategies:
+            # So were the traces made that come with Nova. Several queries' sinks may be all hosts.
+            sinks = {sink for _, sink in ends}
             for node in document["nodes"]:
-                node["worker"] = True
+                node["worker"] = node["id"] not in sinks
         return problem_of(document, self._path)
 
 

@@ -113,10 +113,11 @@ def calibration_plan(problem: Problem, loaded: Collection[str] = ()) -> Plan:
         ExperimentError: with fewer workers than operators and none idle.
     """
     sources = set(problem.sources.node.tolist())
+    taken = sources | set(problem.sinks.tolist())
     free = [
         node
         for node in np.argsort(-problem.nodes.capacity, kind="stable").tolist()
-        if problem.nodes.worker[node] and node not in sources
+        if problem.nodes.worker[node] and node not in taken
     ]
     if loaded:
         under_load = {
@@ -246,7 +247,7 @@ def capacities(
         sources: hosts with a source.
         rate: of each source, tuples/s.
         safety: share of the cores that plans may use.
-        output_rate: of all joins, tuples/s, which the sink takes beside its own joins.
+        output_rate: of all joins, tuples/s, which every problem's sink must be able to take.
     """
     capacity, available = {}, calibration.available(inventory, cores)
     for host in inventory.hosts:
@@ -259,7 +260,7 @@ def capacities(
         capacity[host.name] = max(0.0, left) / (calibration.join_us * 1e-6)
         if host.role == "sink":
             # Its cores for the results are already subtracted.
-            capacity[host.name] += output_rate
+            capacity[host.name] = max(capacity[host.name], output_rate)
     return capacity
 
 
@@ -535,6 +536,11 @@ class Calibrating:
             output_rate=streams.expected_rate,
         )
 
+    def _sink_has_room(self, setting: Setting, capacity: Mapping[str, float]) -> bool:
+        """Whether the sink's host takes more than what its results ask for."""
+        results = self._at(setting.rate, self._peak * setting.rate)[1].expected_rate
+        return capacity[self._inventory.with_role("sink")[0].name] > results
+
     def write_problems(
         self, by_setting: Mapping[Setting, Calibration], load: FoundRate | None = None
     ) -> dict[Setting, Problem]:
@@ -561,7 +567,13 @@ class Calibrating:
             capacity = self.capacities(setting, one)
             further = "" if rate == first else f"-r{rate:g}"
             further += "-stress" if setting.stress else ""
-            document = problem_document(inventory, capacity, self.workload, self._traffic(rate))
+            document = problem_document(
+                inventory,
+                capacity,
+                self.workload,
+                self._traffic(rate),
+                sink_hosts=experiment.sink_hosts and self._sink_has_room(setting, capacity),
+            )
             problem = problem_of(document, path / f"problem{further}.yaml")
             problems[setting] = problem
             rows[setting] = CalibratedSetting(

@@ -120,6 +120,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         drain_s: time after it for late results.
         repetitions: of each cell.
         capacity: how hosts' capacities are determined.
+        sink_hosts: whether plans may have joins on the sink's host, if it has room for them.
         disturbances: of hosts; their times count from the begin of the measured time.
         seed: of the order of cells, and of generated values.
     """
@@ -142,6 +143,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     drain_s: Seconds = 10
     repetitions: Annotated[int, Meta(ge=1, le=1000)] = 1
     capacity: CapacityPart = CapacityPart()
+    sink_hosts: bool = True
     disturbances: list[Disturbance] = []
     seed: Annotated[int, Meta(ge=0)] = 0
 

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def problem_document(
-    inventory: Inventory, capacity: Mapping[str, float], workload: Workload, traffic: Traffic
+    inventory: Inventory,
+    capacity: Mapping[str, float],
+    workload: Workload,
+    traffic: Traffic,
+    *,
+    sink_hosts: bool = True,
 ) -> dict[str, Any]:
     """The plain content of a problem document: hosts, links and a workload on them.
 
@@ -26,6 +31,7 @@ def problem_document(
         capacity: C_a by host, tuples/s.
         workload: with sources and computation.
         traffic: what flows.
+        sink_hosts: whether the sink's host may run joins.
 
     Raises:
         NovaError: for an inventory with too few sources.
@@ -37,7 +43,10 @@ def problem_document(
         "name": inventory.name,
         **workload.problem(sources, sink, traffic),
         **hosts_document(
-            inventory, capacity, ((a.name, b.name, x.rtt_ms / 2) for a, b, x in inventory.pairs())
+            inventory,
+            capacity,
+            ((a.name, b.name, x.rtt_ms / 2) for a, b, x in inventory.pairs()),
+            () if sink_hosts else (sink,),
         ),
     }
 

@@ -27,7 +27,7 @@ nodes:
   - {id: C, capacity: 40, position: [-10, 42]}
   - {id: "[red]$G$", capacity: 200, position: [35, 30]}
   - {id: cloud, capacity: unlimited, position: [10, 210]}
-  - {id: sink, capacity: 100, position: [0, -10]}
+  - {id: sink, capacity: 100, position: [0, -10], worker: false}
 sources:
   - {id: n1, node: n1, stream: T, rate: 25, key: north}
   - {id: n2, node: n2, stream: T, rate: 25, key: north}

@@ -36,6 +36,7 @@ def test_json_has_the_documented_keys(ask, problem: Path) -> None:
         "notes",
         "decisions",
         "decisions_total",
+        "left_out",
         "baselines",
         "written",
     }

@@ -141,8 +141,7 @@ def test_bad_field(tmp_path: Path, old: str, new: str, expected: str | None) -> 
 
 
 def test_no_worker(tmp_path: Path) -> None:
-    text = GOOD.replace("capacity: 50", "capacity: 50, worker: false")
-    text = text.replace("capacity: 60", "capacity: 60, worker: false")
+    text = re.sub(r"(capacity: \d+)", r"\1, worker: false", GOOD)
     assert "nodes: no worker; let at least one node host joins" in refused(tmp_path, text)
 
 

@@ -50,7 +50,7 @@ def pairs(problem: Problem) -> list[tuple[str, str, float]]:
 def test_defaults_and_optional_columns(tmp_path: Path) -> None:
     p = read(tmp_path, HEAD + SOURCES + QUERY % "")
     assert p.name == "small"
-    assert p.nodes.worker.tolist() == [False, True, False]  # a sink is no worker unless it says so
+    assert p.nodes.worker.tolist() == [True, True, False]  # a sink, too, unless the problem says no
     assert p.nodes.capacity.tolist() == [np.inf, 50, 0]
     assert p.nodes.position.tolist() == [[0, 0], [3, 4], [10, 0]]
     assert p.nodes.tags is not None
@@ -64,12 +64,9 @@ def test_defaults_and_optional_columns(tmp_path: Path) -> None:
     assert p.sources.tuple_bytes[0] == 64
     assert p.latency is None
     assert len(p.links) == 0
-    worker = HEAD.replace("capacity: unlimited", "capacity: 200, worker: true")
-    assert read(tmp_path, worker + SOURCES + QUERY % "").nodes.worker.tolist() == [
-        True,
-        True,
-        False,
-    ]
+    kept = HEAD.replace("capacity: unlimited", "capacity: 200, worker: false")
+    worker = read(tmp_path, kept + SOURCES + QUERY % "").nodes.worker
+    assert worker.tolist() == [False, True, False]
 
 
 def test_equal_keys_join_by_default(tmp_path: Path) -> None:
@@ -159,7 +156,7 @@ def test_tables_beside_the_document(tmp_path: Path) -> None:
     p = read(tmp_path, f"nova: 1\ntables: {{nodes: nodes.csv}}\n{sources}{QUERY % ''}")
     assert p.nodes.ids.tolist() == ["s", "007", "b"]
     assert p.nodes.capacity.tolist() == [np.inf, 50, 0]
-    assert p.nodes.worker.tolist() == [False, True, False]
+    assert p.nodes.worker.tolist() == [True, True, False]
 
 
 def test_json_is_read_and_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:

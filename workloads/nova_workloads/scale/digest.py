@@ -36,7 +36,7 @@ def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str
     nodes.text("ids", "id")
     nodes.position(problem.axes)
     nodes.numbers("capacity", "capacity", "<f8")
-    nodes.worker({row.sink for row in problem.operators})
+    nodes.worker()
     for name in ("memory", "cost"):
         nodes.numbers(name, name, "<f8")
     for name in ("tags", "host"):
@@ -121,19 +121,16 @@ class _Table:
         )
         self._hash("position", "<f8", (row.astype("<f8").tobytes() for row in rows), len(axes))
 
-    def worker(self, sinks: set[str]) -> None:
-        """Whether each node may host joins; by default all but sinks may."""
-        self._hash("worker", "|b1", self._workers(sinks))
+    def worker(self) -> None:
+        """Whether each node may host joins; by default it may."""
+        self._hash("worker", "|b1", self._workers())
 
-    def _workers(self, sinks: set[str]) -> Iterator[bytes]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        has_worker = "worker" in self._columns
-        for batch in self._batches("id", *(["worker"] if has_worker else [])):
-            may = pc.invert(pc.is_in(batch.column("id").cast(pa.string()), pa.array(list(sinks))))
-            if has_worker:
-                may = pc.coalesce(batch.column("worker"), may)
+    def _workers(self) -> Iterator[bytes]:
+        if "worker" not in self._columns:
+            yield np.ones(self.count, np.bool_).tobytes()
+            return
+        for batch in self._batches("worker"):
+            may = batch.column("worker").fill_null(True)
             yield np.asarray(may.to_numpy(zero_copy_only=False), np.bool_).tobytes()
 
 
