@@ -54,23 +54,33 @@ def lower_bound(problem: Problem, objective: str = "latency") -> float:
     return relaxation(problem, objective).value
 
 
-def relaxation(problem: Problem, objective: str = "latency") -> Relaxation:
+def relaxation(
+    problem: Problem, objective: str = "latency", placed: Ints | None = None
+) -> Relaxation:
     """The linear program of `lower_bound`, solved exactly by column generation.
 
     Only columns that may matter enter the program: the cheapest nodes of every pair, then any that
     the duals show to pay, until none does.
+
+    Args:
+        problem: what is placed.
+        objective: a name of `nova_core.model.objectives`.
+        placed: (p,) a placement of whole joins that overloads nothing, as indices of the nodes that
+            may host. With it, fractions of a join only go to nodes with room for all of it, which
+            gives a higher bound of whole joins.
     """
-    costs = AssignmentCosts(problem, objective)
+    costs = AssignmentCosts(problem, objective, whole=placed is not None)
     need, hosts, room = problem.required_capacity, costs.hosts, costs.room
     require_total_capacity(need, room)
-    pair, host = _merge(costs.cheapest(_FIRST_COLUMNS), _filling(need, room), len(hosts))
+    possible = _filling(need, room) if placed is None else (np.arange(len(need)), placed)
+    pair, host = merged(costs.cheapest(_FIRST_COLUMNS), possible, len(hosts))
     while True:
         value, pair_price, host_price = _solve(costs.of(pair, host), pair, host, need, room)
         new_pair, new_host = costs.paying(pair_price, host_price)
         if len(new_pair) == 0:
             break
         before = len(pair)
-        pair, host = _merge((pair, host), (new_pair, new_host), len(hosts))
+        pair, host = merged((pair, host), (new_pair, new_host), len(hosts))
         if len(pair) == before:  # rounding of the duals brought only known columns
             break
     node_price = np.zeros(len(problem.nodes))
@@ -101,6 +111,7 @@ class AssignmentCosts:
         objective: a name of `nova_core.model.objectives`.
         hosts: (h,) nodes; None for all that may host and have room.
         latency: (n, n) ms that `rows` take; None for those by coordinates.
+        whole: whether columns on hosts without room for the whole pair are none.
 
     Attributes:
         hosts: (h,) nodes.
@@ -113,9 +124,10 @@ class AssignmentCosts:
         objective: str,
         hosts: Ints | None = None,
         latency: Floats | None = None,
+        whole: bool = False,
     ) -> None:
         nodes = problem.nodes
-        self._problem, self._latency = problem, latency
+        self._problem, self._latency, self._whole = problem, latency, whole
         self._weights = leg_weights(problem, objective)
         self.hosts: Ints = (
             np.flatnonzero(nodes.worker & (nodes.capacity > 0)) if hosts is None else hosts
@@ -160,15 +172,22 @@ class AssignmentCosts:
         rows = np.arange(len(self._problem.matrix)) if pairs is None else pairs
         return [rows[a : a + step] for a in range(0, len(rows), step)]
 
+    def _columns(self, pairs: Ints, values: Floats) -> Floats:
+        """(pairs, h) values, infinite where there is no column."""
+        if self._whole:
+            values[~self.fits(self._problem.required_capacity[pairs])] = np.inf
+        return values
+
     def cheapest(self, count: int) -> tuple[Ints, Ints]:
         """Columns of each pair's ``count`` cheapest hosts."""
         count = min(count, len(self.hosts))
-        best = [
-            np.argpartition(self.rows(chunk), count - 1, axis=1)[:, :count]
-            for chunk in self.chunks()
-        ]
-        host = np.concatenate(best).ravel()
-        return np.repeat(np.arange(len(self._problem.matrix)), count), host
+        columns: list[tuple[Ints, Ints]] = []
+        for chunk in self.chunks():
+            cost = self._columns(chunk, self.rows(chunk))
+            best = np.argpartition(cost, count - 1, axis=1)[:, :count]
+            row, column = np.nonzero(np.take_along_axis(cost, best, axis=1) < np.inf)
+            columns.append((chunk[row], best[row, column]))
+        return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
 
     def reduced(self, pairs: Ints, pair_price: Floats, host_price: Floats) -> Floats:
         """(pairs, h) reduced costs: what a column adds to the relaxation's value, at least."""
@@ -181,22 +200,37 @@ class AssignmentCosts:
         count = min(_NEW_COLUMNS, len(self.hosts))
         scale = max(1e-300, float(np.abs(pair_price).max(initial=0.0)))
         for chunk in self.chunks():
-            reduced = self.reduced(chunk, pair_price, host_price)
+            reduced = self._columns(chunk, self.reduced(chunk, pair_price, host_price))
             best = np.argpartition(reduced, count - 1, axis=1)[:, :count]
             pays = np.take_along_axis(reduced, best, axis=1) < -_OPTIMAL * scale
             row, column = np.nonzero(pays)
             columns.append((chunk[row], best[row, column]))
         return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
 
-    def below(self, limit: float, duals: Relaxation) -> tuple[Ints, Ints]:
-        """Columns of reduced cost up to ``limit`` on hosts with room for the whole pair."""
-        need, price = self._problem.required_capacity, duals.node_price[self.hosts]
-        columns: list[tuple[Ints, Ints]] = []
+    def below(self, limit: float, duals: Relaxation, most: int) -> tuple[Ints, Ints, float]:
+        """Columns of reduced cost up to ``limit``.
+
+        Args:
+            limit: of the reduced cost.
+            duals: of the relaxation.
+            most: how many; of more, those of the least reduced cost.
+
+        Returns:
+            Pairs, hosts, and the least reduced cost up to ``limit`` of a column that is left out,
+            ``inf`` where none is.
+        """
+        price = duals.node_price[self.hosts]
+        columns: list[tuple[Ints, Ints, Floats]] = []
         for chunk in self.chunks():
-            low = self.reduced(chunk, duals.pair_price, price) <= limit
-            row, column = np.nonzero(low & self.fits(need[chunk]))
-            columns.append((chunk[row], column))
-        return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
+            reduced = self._columns(chunk, self.reduced(chunk, duals.pair_price, price))
+            row, column = np.nonzero((reduced <= limit) & (reduced < np.inf))
+            columns.append((chunk[row], column, reduced[row, column]))
+        pair, host, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        if len(pair) <= most:
+            return pair, host, np.inf
+        order = np.argpartition(value, most)
+        kept = np.sort(order[:most])
+        return pair[kept], host[kept], float(value[order[most]])
 
 
 def _filling(need: Floats, room: Floats) -> tuple[Ints, Ints]:
@@ -209,7 +243,8 @@ def _filling(need: Floats, room: Floats) -> tuple[Ints, Ints]:
     return pair, host
 
 
-def _merge(first: tuple[Ints, Ints], second: tuple[Ints, Ints], hosts: int) -> tuple[Ints, Ints]:
+def merged(first: tuple[Ints, Ints], second: tuple[Ints, Ints], hosts: int) -> tuple[Ints, Ints]:
+    """Columns of both, each once, given as pairs and hosts of so many."""
     keys = [pair * hosts + host for pair, host in (first, second)]
     key = np.unique(np.concatenate(keys))
     return key // hosts, key % hosts

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.evaluation.bounds import AssignmentCosts, relaxation, require_total_capacity
+from nova_core.evaluation.bounds import AssignmentCosts, merged, relaxation, require_total_capacity
 from nova_core.evaluation.mip import Program
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Floats, Ints, Problem
@@ -32,13 +32,15 @@ class Optimum:
 
     Attributes:
         value: cost of the best placement found, in the objective's unit.
-        bound: proven lower bound of the cost of any such placement.
+        bound: proven lower bound of the cost of any such placement, on whatever nodes.
         plan: the placement.
+        candidates: how many pairs of a join and a node were considered.
     """
 
     value: float
     bound: float
     plan: Plan
+    candidates: int
 
     @property
     def gap(self) -> float:
@@ -47,18 +49,26 @@ class Optimum:
 
 
 def exact_optimum(
-    problem: Problem, objective: str = "latency", time_limit: float = 60.0, gap: float = 1e-4
+    problem: Problem,
+    objective: str = "latency",
+    time_limit: float = 60.0,
+    gap: float = 1e-4,
+    candidates: int | None = None,
 ) -> Optimum:
     """The cheapest placement of whole joins that overloads no node.
 
     A placement that uses a column of reduced cost r costs at least r more than the relaxation. So
-    columns by which it would cost more than a greedy placement are left out beforehand.
+    columns by which it would cost more than a greedy placement are left out beforehand. With
+    ``candidates``, so are others; the least of their reduced costs bounds what placements on them
+    cost. Where the joins do not fit on the candidates, there are twice as many.
 
     Args:
         problem: what is placed; links, requirements, C_min and t_b are left out.
         objective: a name of `nova_core.model.objectives`.
         time_limit: seconds for all programs together.
         gap: relative gap at which a placement counts as optimal.
+        candidates: nodes considered for a join in the mean: those with room and the least reduced
+            cost. None takes all.
 
     Raises:
         InfeasibleError: when whole joins do not fit, with the capacity that is lacking at least.
@@ -66,33 +76,52 @@ def exact_optimum(
             range.
     """
     program = Program(time_limit, gap)
-    duals = relaxation(problem, objective)
-    costs = AssignmentCosts(problem, objective)
+    costs = AssignmentCosts(problem, objective, whole=True)
+    placed, greedy = _greedy(costs, problem.required_capacity)
+    duals = relaxation(problem, objective, placed)
     need, room = problem.required_capacity, costs.room
     # The bound of these duals: for costs too small for the solver they are 0, but its value is not.
     price, limited = duals.node_price[costs.hosts], np.isfinite(room)
     proven = float(duals.pair_price.sum() + price[limited] @ room[limited])
-    columns = costs.below(_greedy(costs, need) - min(proven, duals.value), duals)
-    cost = costs.of(*columns)
-    _whole_joins(program, cost, *columns, need, room)
-    chosen = _solution(program, lambda: lacking(need, room)) > 0.5
-    node = np.empty(len(need), np.int64)
-    node[columns[0][chosen]] = costs.hosts[columns[1][chosen]]
-    value = float(cost[chosen].sum())
+    base = min(proven, duals.value)
+    limit = greedy - base
+    every = len(need) * len(costs.hosts)
+    most = every if candidates is None else candidates * len(need)
+    while True:
+        pair, host, left_out = costs.below(limit, duals, most)
+        if placed is not None:  # one placement is possible in any case
+            pair, host = merged((pair, host), (np.arange(len(need)), placed), len(costs.hosts))
+        cost = costs.of(pair, host)
+        _whole_joins(program, cost, pair, host, need, room)
+        values = program.solve()
+        if not program.infeasible or left_out == np.inf or program.remaining <= 0:
+            break
+        most *= 2
+        program.clear()
+    if placed is None or (values is not None and cost @ values < greedy):
+        chosen = _found(program, values, lambda: lacking(need, room)) > 0.5
+        placed = np.empty(len(need), np.int64)
+        placed[pair[chosen]] = host[chosen]
+    value = float(costs.of(np.arange(len(need)), placed).sum())
     limits = {"time_limit": time_limit, "gap": gap}
     breaks = ("requirement", "link")
-    plan = Plan.whole(problem, node, "ilp", objective, parameters=limits, breaks=breaks)
-    return Optimum(value, min(max(program.bound, duals.value), value), plan)
+    plan = Plan.whole(
+        problem, costs.hosts[placed], "ilp", objective, parameters=limits, breaks=breaks
+    )
+    # A placement on a column that was left out costs at least its reduced cost more than `base`.
+    bound = max(duals.value, min(program.bound, base + left_out))
+    return Optimum(value, min(bound, value), plan, len(pair))
 
 
-def _solution(program: Program, lacking: Callable[[], InfeasibleError]) -> Floats:
-    """(c,) the best values of a program's variables.
+def _found(
+    program: Program, values: Floats | None, lacking: Callable[[], InfeasibleError]
+) -> Floats:
+    """(c,) the best values of a solved program's variables.
 
     Raises:
         InfeasibleError: from ``lacking``, when it is proven that there is no solution.
         ProblemError: when there is neither a proof nor a solution.
     """
-    values = program.solve()
     if program.infeasible:
         raise lacking()
     if values is None:
@@ -101,19 +130,23 @@ def _solution(program: Program, lacking: Callable[[], InfeasibleError]) -> Float
     return values
 
 
-def _greedy(costs: AssignmentCosts, need: Floats) -> float:
-    """Cost of placing the largest first, each where it is cheapest; ``inf`` when one finds no room.
+def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
+    """Place the largest first, each where it is cheapest: (p,) hosts, and their cost.
 
-    Only a limit for the search; the placement itself is not used.
+    A limit for the search, and what is left where it finds nothing better in time. ``None`` and
+    ``inf`` when a join finds no room.
     """
     room, total = costs.room.copy(), 0.0
+    placed = np.empty(len(need), np.int64)
     for pair in np.argsort(-need, kind="stable").tolist():
         cost = np.where(room >= need[pair], costs.rows(slice(pair, pair + 1))[0], np.inf)
         host = int(np.argmin(cost))
-        total += float(cost[host])
+        if cost[host] == np.inf:
+            return None, np.inf
+        placed[pair], total = host, total + float(cost[host])
         room[host] -= need[pair]
     # A little more, so that rounding does not leave out the columns of this very placement.
-    return total * (1.0 + 1e-9)
+    return placed, total * (1.0 + 1e-9)
 
 
 def _whole_joins(
@@ -207,7 +240,7 @@ def exact_optimum_with_cuts(
     share = 1.0 / np.bincount(cells.pair)[cells.pair]
     cost = costs.rows(slice(0, len(problem.matrix)))[cells.pair] * share[:, None]
     _cut_joins(program, partitions, cells, costs, cost)
-    values = _solution(program, lambda: _lacking_cut(partitions, cells, costs.room))
+    values = _found(program, program.solve(), lambda: _lacking_cut(partitions, cells, costs.room))
     host = values[: cost.size].reshape(cost.shape).argmax(axis=1)
     value = float(cost[np.arange(len(host)), host].sum())
     plan = Plan(
@@ -219,7 +252,7 @@ def exact_optimum_with_cuts(
         parameters={"sigma": sigma, "time_limit": time_limit, "gap": gap},
         breaks=("link",),
     )
-    return Optimum(value, min(max(program.bound, 0.0), value), plan)
+    return Optimum(value, min(max(program.bound, 0.0), value), plan, cost.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,10 @@ class Program:
         self._variables: list[_Variables] = []
         self._limits: list[_Limits] = []
 
+    def clear(self) -> None:
+        """Forget all variables and limits, but not the time."""
+        self._variables, self._limits = [], []
+
     def variables(self, cost: Floats, most: Floats | float = 1.0, whole: bool = True) -> int:
         """Add a block of (c,) variables.
 

@@ -8,10 +8,14 @@ from nova_core.errors import ProblemError
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.strategies.base import Strategy, check_choice, check_range, parameter_dict
+from nova_core.strategies.base import WHOLE, Strategy, check_choice, check_range, parameter_dict
 
-# Pairs of a join and a node that may host it; more can take minutes where capacity is scarce.
+# Pairs of a join and a candidate; more can take minutes where capacity is scarce.
 MOST_COLUMNS = 100_000
+# Pairs of a join and a node that may host it, candidate or not: a linear program looks at all.
+MOST_PAIRS = 1_000_000
+# Candidates of a join where all nodes would be too many.
+CANDIDATES = 60
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,9 @@ class IlpParameters:
         time_limit: seconds; then the best placement found so far is taken, which may be another
             on another machine.
         gap: share of its cost by which a placement may be from the optimum.
+        candidates: nodes considered for a join in the mean, those where joins add the least to a
+            lower bound; more where the joins do not fit on them. None takes all up to 100,000 pairs
+            of a join and a node, and 60 above. Not used with ``cut``.
     """
 
     objective: str = "latency"
@@ -32,12 +39,14 @@ class IlpParameters:
     sigma: float = 0.4
     time_limit: float = 60.0
     gap: float = 1e-4
+    candidates: int | None = None
 
     def __post_init__(self) -> None:
         from nova_core.evaluation.mip import check_limits
 
         check_choice("ilp:", self, "objective", OBJECTIVES)
         check_range("ilp:", self, "sigma", 0, 1)
+        check_range("ilp:", self, "candidates", 1, expected=WHOLE)
         check_limits(self.time_limit, self.gap)
 
 
@@ -50,7 +59,9 @@ class Ilp(Strategy):
     parameters: IlpParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place; the plan's notes have its ``cost`` and ``bound``, a lower bound of any cost.
+        """Place; the plan's notes have its ``cost``, a lower ``bound`` of any, and ``candidates``.
+
+        The bound holds for whole joins on all nodes, not on the candidates alone.
 
         Raises:
             InfeasibleError: when the joins do not fit, with what is lacking.
@@ -61,18 +72,26 @@ class Ilp(Strategy):
 
         p, joins = self.parameters, len(problem.matrix)
         hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
-        if joins * hosts > MOST_COLUMNS:
+        candidates = p.candidates
+        if candidates is None and joins * hosts > MOST_COLUMNS:
+            candidates = CANDIDATES
+        if joins * hosts > MOST_PAIRS or joins * min(hosts, candidates or hosts) > MOST_COLUMNS:
             raise ProblemError(
-                f"ilp: {joins:,} joins on {hosts:,} nodes; at most {MOST_COLUMNS:,} pairs of a "
-                "join and a node are supported; use a smaller problem"
+                f"ilp: {joins:,} joins on {hosts:,} nodes; at most {MOST_PAIRS:,} pairs of a join "
+                f"and a node are supported, {MOST_COLUMNS:,} of them candidates; use a smaller "
+                "problem, or fewer candidates"
             )
         if p.cut:
             optimum = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
         else:
-            optimum = exact_optimum(problem, p.objective, p.time_limit, p.gap)
+            optimum = exact_optimum(problem, p.objective, p.time_limit, p.gap, candidates)
         return replace(
             optimum.plan,
             parameters=parameter_dict(p),
             breaks=self.ignores,
-            notes={"cost": optimum.value, "bound": optimum.bound},
+            notes={
+                "cost": optimum.value,
+                "bound": optimum.bound,
+                "candidates": optimum.candidates,
+            },
         )

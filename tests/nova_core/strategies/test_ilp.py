@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from problem_families import FAMILIES, with_nodes
 
 from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.model.files import read_problem
 from nova_core.strategies import place
 from nova_workloads.topology import generate
 
@@ -48,4 +52,51 @@ def test_bad_parameters(parameters: dict[str, object], said: str) -> None:
 
 def test_large_problems_are_refused() -> None:
     with pytest.raises(ProblemError, match="use a smaller problem"):
-        place(generate(1000, seed=0), "ilp")
+        place(generate(2000, seed=0), "ilp")
+    with pytest.raises(ProblemError, match=r"3 joins on 9 nodes; .* or fewer candidates"):
+        replaced = pytest.MonkeyPatch()
+        with replaced.context() as patch:
+            patch.setattr("nova_core.strategies.ilp.MOST_COLUMNS", 26)
+            place(generate(10, seed=0), "ilp", candidates=9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_candidates_bound_what_all_nodes_would_give(seed: int) -> None:
+    problem = generate(30, heterogeneity=0.5, seed=seed)
+    problem = problem.with_capacity(1.5 * problem.nodes.capacity)
+    best = place(problem, "ilp", gap=0.0)
+    few = place(problem, "ilp", gap=0.0, candidates=3)
+    cost, bound = float(few.notes["cost"]), float(few.notes["bound"])
+    least = float(best.notes["cost"])
+    assert bound <= least * (1 + 1e-9) and least <= cost * (1 + 1e-9)
+    assert evaluate(few).estimated.objectives["latency"] == pytest.approx(cost)
+    # With all nodes as candidates, the result is exact.
+    every = place(problem, "ilp", gap=0.0, candidates=len(problem.nodes))
+    assert every.notes["cost"] == pytest.approx(least)
+    assert every.notes["bound"] == pytest.approx(best.notes["bound"])
+
+
+def test_joins_that_do_not_fit_on_their_candidates_get_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a first placement, one candidate for each join is too few where room is scarce."""
+    monkeypatch.setattr("nova_core.evaluation.exact._greedy", lambda *_: (None, np.inf))
+    problem = generate(30, heterogeneity=0.5, seed=1)
+    best, few = (place(problem, "ilp", gap=0.0, candidates=n) for n in (None, 1))
+    assert few.notes["candidates"] > len(problem.matrix)
+    assert few.notes["bound"] <= best.notes["cost"] * (1 + 1e-9)
+    assert best.notes["cost"] <= few.notes["cost"] * (1 + 1e-9)
+    assert evaluate(few).load.overloaded_count == 0
+
+
+@pytest.mark.data
+def test_a_thousand_nodes(shared_data: Path) -> None:
+    problem = read_problem(shared_data / "instances" / "sim1000", "capacity_5")
+    begin = time.monotonic()
+    plan = place(problem, "ilp", time_limit=5.0, gap=0.05)
+    assert time.monotonic() - begin < 60  # it also takes time to set the program up
+    cost, bound = float(plan.notes["cost"]), float(plan.notes["bound"])
+    assert plan.notes["candidates"] <= 61 * len(problem.matrix)
+    assert 0.9 * cost <= bound <= cost  # at worst the first placement, 6 % above
+    assert bound > 24_700  # with parts of joins on nodes of any size: 24,344
+    assert evaluate(plan).load.overloaded_count == 0
