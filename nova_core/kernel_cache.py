@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numba
 
+from nova_core import borrowing
+
 
 @contextmanager
 def kernel_cache(package: str, *called: str) -> Iterator[None]:
@@ -24,9 +26,9 @@ def kernel_cache(package: str, *called: str) -> Iterator[None]:
         called: likewise, of other packages whose kernels they call.
     """
     here = Path(package).parent
-    sources = [
-        file for each in (package, *called) for file in sorted(Path(each).parent.glob("*.py"))
-    ]
+    sources = [Path(borrowing.__file__)]
+    for each in (package, *called):
+        sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
     base = here / "__pycache__"
     if not os.access(base if base.exists() else here, os.W_OK):

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nova_core.borrowing import borrowing, inlined
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     NONE,
@@ -127,13 +128,13 @@ class Candidates(NamedTuple):
     cost: Floats
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def unplaced(tree: CapacityTree) -> int:
     """The slot of items without a host, after all others."""
     return len(tree.node)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def range_rate(whole: float, maximum: float, count: int, begin: int, end: int) -> float:
     """Rate of partitions begin..end of one input, tuples/s: p_max each, the remainder last.
 
@@ -150,7 +151,7 @@ def range_rate(whole: float, maximum: float, count: int, begin: int, end: int) -
     return rate + (whole - maximum * count) if end == count else rate
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def write_rectangle(
     pairs: Pairs,
     items: Items,
@@ -172,15 +173,15 @@ def write_rectangle(
     items.rate[item, 0], items.rate[item, 1] = left_rate, right_rate
     items.rate[item, 2] = rate[2] * share
     items.size[item] = left_rate + right_rate
-    if pairs.by_rate:
-        items.weights[item] = items.rate[item]
-    else:
-        cells = (left_end - left) * (right_end - right)
-        fraction = cells / (grid[0] * grid[1])
-        items.weights[item] = pairs.weights[pair] * fraction
+    cells = (left_end - left) * (right_end - right)
+    fraction = cells / (grid[0] * grid[1])
+    for leg in range(3):
+        items.weights[item, leg] = (
+            items.rate[item, leg] if pairs.by_rate else pairs.weights[pair, leg] * fraction
+        )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def write_halves(pairs: Pairs, items: Items, item: int, other: int, side: int, at: int) -> None:
     """Shrink an item to the partitions of one input before ``at``; another item gets the rest."""
     a, b, c, d = items.rectangle[item]
@@ -193,7 +194,7 @@ def write_halves(pairs: Pairs, items: Items, item: int, other: int, side: int, a
         write_rectangle(pairs, items, other, pair, a, b, at, d)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _link(links: LinkRoom, source: int, target: int) -> int:
     """Index of a budgeted link, or -1."""
     low, high = links.offset[source], links.offset[source + 1]
@@ -208,13 +209,13 @@ def _link(links: LinkRoom, source: int, target: int) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def needs_of(pairs: Pairs, pair: int) -> int:
     """The requirement a pair's hosts must meet, counted from 1; 0 for none."""
     return pairs.needs[pair] if len(pairs.needs) else NO_REQUIREMENT
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def may_host(
     tree: CapacityTree, links: LinkRoom, pairs: Pairs, pair: int, rate: Floats, slot: int
 ) -> bool:
@@ -240,7 +241,7 @@ def may_host(
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _use_links(
     tree: CapacityTree, links: LinkRoom, nodes: Ints, rate: Floats, slot: int, sign: float
 ) -> None:
@@ -253,7 +254,7 @@ def _use_links(
                 links.free[link] -= sign * rate[leg]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def access_cost(
     tree: CapacityTree, pairs: Pairs, pair: int, weights: Floats, row: int, slot: int
 ) -> float:
@@ -279,7 +280,7 @@ def access_cost(
     return total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def distance_cost(
     position: Floats, slot: int, anchors: Floats, pair: int, weights: Floats, row: int
 ) -> float:
@@ -302,7 +303,7 @@ def distance_cost(
     return cost
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int) -> float:
     """Objective of an item on a slot."""
     if slot == unplaced(tree):
@@ -314,7 +315,7 @@ def cost_on(tree: CapacityTree, pairs: Pairs, items: Items, item: int, slot: int
     return cost
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def attach(
     tree: CapacityTree,
     links: LinkRoom,
@@ -334,7 +335,7 @@ def attach(
         _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, 1.0)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def detach(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int) -> None:
     """Take an item off its slot."""
     slot = items.slot[item]
@@ -421,7 +422,7 @@ def place_cheapest(
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def leave_unplaced(
     tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int
 ) -> None:
@@ -430,7 +431,7 @@ def leave_unplaced(
     attach(tree, links, pairs, items, item, unplaced(tree), cost)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def sync(tree: CapacityTree, items: Items, slot: int) -> None:
     """Write a slot's free capacity to the tree."""
     if slot < unplaced(tree):

@@ -5,8 +5,7 @@ Residents are joins or pieces of joins; places are slots of a tree or nodes of a
 
 from __future__ import annotations
 
-from numba import njit
-
+from nova_core.borrowing import borrowing
 from nova_core.model.problem import Ints
 from nova_core.placement.kernels.capacity_tree import NONE
 
@@ -14,7 +13,7 @@ from nova_core.placement.kernels.capacity_tree import NONE
 BEFORE, AFTER = 0, 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def enter(first: Ints, chain: Ints, place: int, resident: int) -> None:
     """Add a resident to a place.
 
@@ -31,7 +30,7 @@ def enter(first: Ints, chain: Ints, place: int, resident: int) -> None:
     first[place] = resident
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def leave(first: Ints, chain: Ints, place: int, resident: int) -> None:
     """Take a resident out of the list of its place."""
     before, after = chain[resident, BEFORE], chain[resident, AFTER]
@@ -43,7 +42,7 @@ def leave(first: Ints, chain: Ints, place: int, resident: int) -> None:
         chain[after, BEFORE] = before
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def enter_all(first: Ints, chain: Ints, places: Ints, residents: Ints) -> None:
     """`enter` each resident at its place."""
     for row in range(len(residents)):

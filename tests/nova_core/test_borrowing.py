@@ -1,0 +1,53 @@
+"""Kernels that count no references: what they return, and which must be such."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
+
+import nova_core.placement.kernels as kernels
+from nova_core.placement.kernels import items, refine, residents
+
+SCALARS = re.compile(r"(int|float|bool|None|tuple|[\[\], ])+")
+
+
+def compiled(module: Any) -> dict[str, Any]:
+    """The kernels that a module defines."""
+    return {
+        f"{module.__name__}.{name}": value
+        for name, value in vars(module).items()
+        if hasattr(value, "py_func") and value.__module__ == module.__name__
+    }
+
+
+def borrows(kernel: Any) -> bool:
+    return kernel.targetoptions.get("_nrt") is False
+
+
+def test_kernels_that_borrow_return_no_arrays() -> None:
+    """Nor do they call one that does: nobody would count, or drop, the reference."""
+    found = {}
+    for module in walk_packages(kernels.__path__, f"{kernels.__name__}."):
+        found |= compiled(import_module(module.name))
+    assert len(found) > 50
+    for name, kernel in found.items():
+        function = kernel.py_func
+        if borrows(kernel):
+            called = (function.__globals__.get(one) for one in function.__code__.co_names)
+            for one in (kernel, *called):
+                if hasattr(one, "py_func"):
+                    returned = one.py_func.__annotations__["return"]
+                    assert SCALARS.fullmatch(returned), f"{name}: {one.__name__}: {returned}"
+
+
+def test_refinement_counts_no_references() -> None:
+    """Counting them, or calling kernels of its loops, made it three to six times slower."""
+    for kernel in compiled(refine).values():
+        assert borrows(kernel)
+    for kernel in (items.attach, items.detach, items.may_host, items.access_cost, residents.enter):
+        assert borrows(kernel)
+    for kernel in (refine.improve, refine.improve_deep, refine._elsewhere, items.distance_cost):
+        assert kernel.targetoptions["forceinline"]
+        assert kernel.targetoptions.get("inline", "never") == "never"
