@@ -47,14 +47,30 @@ SMALL = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 START_MS = 1_700_000_000_000
 
 
-def cluster_of_others(directory: Path, **options: Any) -> LocalCluster:
-    """A cluster for jobs that Nova did not make: a TaskManager for each of five nodes."""
+def cluster_of_others(
+    directory: Path,
+    nodes: Sequence[str] = ("hub", "hill", "shore", "barn", "mill"),
+    settings: Mapping[str, str] | None = None,
+    **options: Any,
+) -> LocalCluster:
+    """A cluster for jobs that Nova did not make: a TaskManager for each node."""
     home = FlinkHome.default()
     require(home)
-    names = ["hub", "hill", "shore", "barn", "mill"]
-    # A process may wait for its turn on a busy machine.
-    settings = {"taskmanager.memory.managed.size": "96m", "pekko.startup-timeout": "120 s"}
-    return LocalCluster(home, names, directory, settings=settings, start_timeout_s=300, **options)
+    common = {
+        "taskmanager.memory.managed.size": "256m",
+        # What batch jobs read files of other operators with; the default is all there is.
+        "taskmanager.memory.framework.off-heap.batch-shuffle.size": "4m",
+        # A process may wait for its turn on a busy machine.
+        "pekko.startup-timeout": "120 s",
+    }
+    return LocalCluster(
+        home,
+        nodes,
+        directory,
+        settings=common | dict(settings or {}),
+        start_timeout_s=300,
+        **options,
+    )
 
 
 class OwnClient:
@@ -102,6 +118,7 @@ class OwnClient:
             "FLINK_HOME": str(self.home.flink),
             "FLINK_CONF_DIR": str(self.conf),
             "FLINK_LIB_DIR": str(self.lib),
+            "FLINK_OPT_DIR": str(self.home.flink / "opt"),
             "FLINK_LOG_DIR": str(self.directory / "log"),
             "HOME": str(self.directory),
         }

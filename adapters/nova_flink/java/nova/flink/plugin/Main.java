@@ -92,13 +92,8 @@ public final class Main extends StreamExecutionEnvironment {
         @Override
         public PipelineExecutor getExecutor(Configuration given) {
           PipelineExecutor executor = factory.getExecutor(given);
-          return (pipeline, settings, loader) -> {
-            Configuration fixed = new Configuration(settings);
-            // TaskManagers may come later than this job: Flink waits for them.
-            fixed.set(Settings.CHECK, false);
-            Placing.place(pipeline, fixed);
-            return executor.execute(pipeline, settings, loader);
-          };
+          return (pipeline, settings, loader) ->
+              Placing.submit(executor, pipeline, settings, loader);
         }
       };
     }

@@ -1,7 +1,10 @@
 package nova.flink.plugin;
 
 import java.util.ArrayList;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -9,6 +12,9 @@ import java.util.regex.Pattern;
 final class Names {
   private static final Pattern ODD = Pattern.compile("[^A-Za-z0-9-]");
   private static final Pattern NODE = Pattern.compile("nova\\.node\\s*[=:]\\s*([^\\s\\]\\),;]+)");
+  private static final String RESOURCE = "node-";
+  private static final Pattern MARK = Pattern.compile("\\[nova id=\\S+? at=([^\\]\\s]+)\\]");
+  private static final Pattern CODE = Pattern.compile("_([0-9a-f]+)_");
   private static final Pattern BRACKETED = Pattern.compile("[\\[(]\\s*[\\])]");
   private static final Pattern COUNTED = Pattern.compile("\\[\\d+\\]");
   private static final Pattern WORD = Pattern.compile("[\\w.-]+");
@@ -29,7 +35,24 @@ final class Names {
   }
 
   static String resource(String node) {
-    return "node-" + sanitised(node);
+    return RESOURCE + sanitised(node);
+  }
+
+  static boolean isNode(String resource) {
+    return resource.startsWith(RESOURCE);
+  }
+
+  /** Nodes of the operators in a description that {@code Placing.describe} wrote. */
+  static Set<String> marked(String description) {
+    Set<String> nodes = new LinkedHashSet<>();
+    for (Matcher mark = MARK.matcher(description); mark.find(); ) {
+      nodes.add(CODE.matcher(mark.group(1)).replaceAll(Names::character));
+    }
+    return nodes;
+  }
+
+  private static String character(MatchResult code) {
+    return Matcher.quoteReplacement(Character.toString(Integer.parseInt(code.group(1), 16)));
   }
 
   static String group(String node) {

@@ -23,8 +23,7 @@ public final class NovaExecutorFactory implements PipelineExecutorFactory {
       Configuration behind = Settings.behind(given);
       PipelineExecutor real =
           new DefaultExecutorServiceLoader().getExecutorFactory(behind).getExecutor(behind);
-      Placing.place(pipeline, behind);
-      return real.execute(pipeline, behind, loader);
+      return Placing.submit(real, pipeline, behind, loader);
     };
   }
 }

@@ -1,32 +1,27 @@
 package nova.flink.plugin;
 
 import java.io.File;
-import java.io.IOException;
-import java.net.URI;
-import java.net.http.HttpClient;
-import java.net.http.HttpRequest;
-import java.net.http.HttpResponse;
-import java.time.Duration;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.stream.Collectors;
-import org.apache.flink.api.common.resources.ExternalResource;
 import org.apache.flink.api.dag.Pipeline;
+import org.apache.flink.client.deployment.application.executors.EmbeddedExecutor;
 import org.apache.flink.configuration.Configuration;
-import org.apache.flink.configuration.MemorySize;
-import org.apache.flink.configuration.RestOptions;
-import org.apache.flink.configuration.SecurityOptions;
-import org.apache.flink.configuration.StateBackendOptions;
+import org.apache.flink.configuration.DeploymentOptions;
+import org.apache.flink.configuration.JobManagerOptions;
+import org.apache.flink.configuration.JobManagerOptions.SchedulerType;
+import org.apache.flink.configuration.SchedulerExecutionMode;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.core.execution.PipelineExecutor;
 import org.apache.flink.core.fs.Path;
-import org.apache.flink.core.memory.ManagedMemoryUseCase;
-import org.apache.flink.runtime.clusterframework.types.ResourceProfile;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.runtime.jobgraph.JobType;
+import org.apache.flink.runtime.jobmaster.DefaultSlotPoolServiceSchedulerFactory;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.graph.StreamGraph;
 import org.apache.flink.streaming.api.graph.StreamNode;
@@ -37,18 +32,39 @@ import org.slf4j.LoggerFactory;
 final class Placing {
   private static final Logger LOG = LoggerFactory.getLogger(Placing.class);
   private static final int TOLD = 8;
-  private static final Duration PATIENCE = Duration.ofSeconds(10);
-  // Flink wants both given; they are drawn from an account and do not limit anything.
-  private static final double CPU_CORES = 0.01;
-  private static final int HEAP_MB = 1;
-  private static final MemorySize MANAGED = MemorySize.ofMebiBytes(64);
 
   private Placing() {}
 
-  /** Pin a job, unless it shall run unpinned. */
-  static void place(Pipeline pipeline, Configuration configuration) {
+  /** Place a job, submit it, and see where it runs. */
+  static CompletableFuture<JobClient> submit(
+      PipelineExecutor executor,
+      Pipeline pipeline,
+      Configuration configuration,
+      ClassLoader loader)
+      throws Exception {
+    boolean pinned = place(pipeline, configuration);
+    CompletableFuture<JobClient> submitted = executor.execute(pipeline, configuration, loader);
+    if (!pinned || !configuration.get(Settings.VERIFY)) {
+      return submitted;
+    }
+    return submitted.thenApply(
+        job -> {
+          try {
+            Verification.verify(job.getJobID(), configuration);
+          } catch (Refusal refusal) {
+            if (configuration.get(Settings.ON_ERROR).equals("fail")) {
+              throw refusal;
+            }
+            say(refusal.getMessage());
+          }
+          return job;
+        });
+  }
+
+  /** Pin a job, unless it shall run unpinned; whether it is. */
+  private static boolean place(Pipeline pipeline, Configuration configuration) {
     if (!(pipeline instanceof StreamGraph)) {
-      return;
+      return false;
     }
     long begin = System.nanoTime();
     StreamGraph graph = (StreamGraph) pipeline;
@@ -58,6 +74,7 @@ final class Placing {
           Settings.ON_ERROR.key() + ": " + onError + ": expected fail or unpinned");
     }
     Placement placement = null;
+    Slots slots = null;
     Shape shape = Shape.of(graph, Mapping.none(), Set.of(), Map.of());
     try {
       Mapping mapping =
@@ -77,7 +94,8 @@ final class Placing {
       }
       if (plan != null) {
         placement = plan.placement(shape);
-        check(shape, placement, configuration);
+        slots = new Slots(shape, placement, configuration);
+        check(graph, slots, placement, configuration);
       }
     } catch (Refusal refusal) {
       if (onError.equals("fail")) {
@@ -86,8 +104,9 @@ final class Placing {
       say(refusal.getMessage() + "; the job runs unpinned");
       placement = null;
     }
-    apply(shape, placement, configuration);
+    apply(shape, placement, slots, configuration);
     LOG.info("Nova: {} took {} ms", graph.getJobName(), (System.nanoTime() - begin) / 1_000_000);
+    return placement != null;
   }
 
   private static PlanReader asked(Configuration configuration, ObjectNode problem) {
@@ -128,84 +147,48 @@ final class Placing {
     return problem;
   }
 
-  /** Refuse what the cluster has no room for, before anything is sent. */
-  private static void check(Shape shape, Placement placement, Configuration configuration) {
-    boolean remote = "remote".equals(configuration.get(Settings.TARGET));
-    if (!remote
-        || !configuration.get(Settings.CHECK)
-        || SecurityOptions.isRestSSLEnabled(configuration)) {
-      return;
-    }
-    String url =
-        "http://" + configuration.get(RestOptions.ADDRESS) + ":"
-            + configuration.get(RestOptions.PORT);
-    Map<String, Double> free = new HashMap<>();
-    Map<String, Double> total = new HashMap<>();
-    for (JsonNode one : taskManagers(url)) {
-      add(free, one.path("freeResource"));
-      add(total, one.path("totalResource"));
-    }
-    for (Map.Entry<String, Integer> each : slots(shape, placement).entrySet()) {
-      String resource = Names.resource(each.getKey());
-      if (!total.containsKey(resource)) {
-        throw new Refusal(
-            placement.origin + ": node " + each.getKey() + ": no TaskManager of " + url
-                + " offers the external resource " + resource);
-      }
-      if (free.getOrDefault(resource, 0.0) < each.getValue()) {
-        throw new Refusal(
-            placement.origin + ": node " + each.getKey() + ": its TaskManager has "
-                + Math.round(free.getOrDefault(resource, 0.0)) + " slots free, and the job needs "
-                + each.getValue() + " there");
+  /**
+   * Refuse what the cluster's scheduler would put elsewhere, and what it has no room for, before
+   * anything is sent.
+   */
+  private static void check(
+      StreamGraph graph, Slots slots, Placement placement, Configuration configuration) {
+    if (EmbeddedExecutor.NAME.equals(configuration.get(DeploymentOptions.TARGET))) {
+      // This process is the cluster; its TaskManagers may come later than the job.
+      checkScheduler(graph, configuration, "this cluster");
+    } else if (configuration.get(Settings.CHECK)) {
+      try (Cluster cluster = Cluster.of(configuration)) {
+        if (cluster != null) {
+          checkScheduler(graph, cluster.configuration(), cluster.url);
+          slots.check(cluster, placement.origin);
+        }
       }
     }
   }
 
-  private static JsonNode taskManagers(String url) {
-    try {
-      HttpResponse<String> answer =
-          HttpClient.newBuilder()
-              .connectTimeout(PATIENCE)
-              .build()
-              .send(
-                  HttpRequest.newBuilder(URI.create(url + "/taskmanagers"))
-                      .timeout(PATIENCE)
-                      .build(),
-                  HttpResponse.BodyHandlers.ofString());
-      return Documents.JSON.readTree(answer.body()).path("taskmanagers");
-    } catch (IOException | IllegalArgumentException error) {
+  private static void checkScheduler(StreamGraph graph, Configuration cluster, String where) {
+    SchedulerType scheduler =
+        DefaultSlotPoolServiceSchedulerFactory.fromConfiguration(
+                cluster, graph.getJobType(), graph.isDynamic())
+            .getSchedulerType();
+    boolean batch = graph.getJobType() == JobType.BATCH;
+    if (scheduler == SchedulerType.Adaptive) {
+      boolean reactive =
+          cluster.get(JobManagerOptions.SCHEDULER_MODE) == SchedulerExecutionMode.REACTIVE;
       throw new Refusal(
-          url + ": no answer from Flink's JobManager (" + Documents.line("" + error.getMessage())
-              + "); is the cluster up?");
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new Refusal(url + ": interrupted while asking for TaskManagers");
+          where + ": its adaptive scheduler runs operators on any node: set "
+              + (reactive ? "no " + JobManagerOptions.SCHEDULER_MODE.key() + " and " : "")
+              + JobManagerOptions.SCHEDULER.key() + ": Default there");
+    }
+    if (scheduler == SchedulerType.AdaptiveBatch && !batch) {
+      throw new Refusal(
+          where + ": its batch scheduler runs no streaming jobs: set "
+              + JobManagerOptions.SCHEDULER.key() + ": Default there");
     }
   }
 
-  private static void add(Map<String, Double> sums, JsonNode resource) {
-    JsonNode extended = resource.path("extendedResources");
-    for (String name : Documents.names(extended)) {
-      sums.merge(name, extended.get(name).asDouble(), Double::sum);
-    }
-  }
-
-  /** How many slots each node has to give: operators of a node share them. */
-  private static Map<String, Integer> slots(Shape shape, Placement placement) {
-    Map<String, Integer> needed = new LinkedHashMap<>();
-    for (Step step : shape.steps) {
-      for (StreamNode one : step.members) {
-        needed.merge(placement.nodes.get(step), one.getParallelism(), Math::max);
-      }
-    }
-    placement.cuts.forEach(
-        (step, instances) ->
-            instances.forEach(
-                one -> needed.merge(one.node, step.head.getParallelism(), Math::max)));
-    return needed;
-  }
-
-  private static void apply(Shape shape, Placement placement, Configuration configuration) {
+  private static void apply(
+      Shape shape, Placement placement, Slots slots, Configuration configuration) {
     StreamGraph graph = shape.graph;
     if (configuration.get(Settings.OPERATOR_IDS)) {
       identify(shape);
@@ -222,7 +205,7 @@ final class Placing {
     }
     if (placement != null) {
       cut(shape, placement, at, ids);
-      pin(graph, at, configuration);
+      slots.pin(at);
     }
     for (Map.Entry<StreamNode, String> each : ids.entrySet()) {
       describe(each.getKey(), each.getValue(), at.get(each.getKey()));
@@ -286,59 +269,6 @@ final class Placing {
     }
   }
 
-  private static void pin(
-      StreamGraph graph, Map<StreamNode, String> at, Configuration configuration) {
-    Map<String, String> together = new HashMap<>();
-    Map<String, ResourceProfile> resources = new HashMap<>();
-    Map<String, MemorySize> managed = new HashMap<>();
-    at.forEach(
-        (one, node) -> {
-          String other = together.putIfAbsent("" + one.getCoLocationGroup(), node);
-          if (one.getCoLocationGroup() != null && other != null && !other.equals(node)) {
-            throw new Refusal(
-                one.getOperatorName() + ": the job binds it to operators on " + other
-                    + " by a co-location group, and the plan has it on " + node);
-          }
-          managed.merge(node, managed(one, graph, configuration), MemoryMax::of);
-        });
-    at.forEach(
-        (one, node) -> {
-          one.setSlotSharingGroup(Names.group(node));
-          resources.put(
-              Names.group(node),
-              ResourceProfile.newBuilder()
-                  .setCpuCores(CPU_CORES)
-                  .setTaskHeapMemoryMB(HEAP_MB)
-                  .setManagedMemory(managed.get(node))
-                  .setExtendedResource(new ExternalResource(Names.resource(node), 1.0))
-                  .build());
-        });
-    graph.setSlotSharingGroupResource(resources);
-  }
-
-  private static final class MemoryMax {
-    private static MemorySize of(MemorySize one, MemorySize other) {
-      return one.compareTo(other) > 0 ? one : other;
-    }
-  }
-
-  /** Managed memory that an operator's slot must have. */
-  private static MemorySize managed(
-      StreamNode one, StreamGraph graph, Configuration configuration) {
-    MemorySize given = configuration.get(Settings.MANAGED_MEMORY);
-    if (given != null) {
-      return given;
-    }
-    Set<ManagedMemoryUseCase> cases = one.getManagedMemorySlotScopeUseCases();
-    String backend = graph.getJobConfiguration().get(StateBackendOptions.STATE_BACKEND);
-    backend = backend == null ? configuration.get(StateBackendOptions.STATE_BACKEND) : backend;
-    boolean embedded = backend != null && !backend.toLowerCase().contains("hashmap");
-    boolean state = cases.contains(ManagedMemoryUseCase.STATE_BACKEND) && embedded;
-    boolean python = cases.contains(ManagedMemoryUseCase.PYTHON);
-    boolean sorts = !one.getManagedMemoryOperatorScopeUseCaseWeights().isEmpty();
-    return state || python || sorts ? MANAGED : MemorySize.ZERO;
-  }
-
   /** Write into an operator's description, which Flink's REST interface shows, what it is. */
   private static void describe(StreamNode one, String id, String node) {
     String old = one.getOperatorDescription();
@@ -359,7 +289,13 @@ final class Placing {
     return names.isEmpty() ? "none" : names.size() > TOLD ? first + ", ..." : first;
   }
 
-  /** Tell whoever submits the job. */
+  /** Tell whoever submits the job what went well. */
+  static void tell(String message) {
+    LOG.info("nova: {}", message);
+    System.err.println("nova: " + message);
+  }
+
+  /** Warn whoever submits the job. */
   static void say(String message) {
     LOG.warn("nova: {}", message);
     System.err.println("nova: " + message);

@@ -2,6 +2,7 @@ package nova.flink.plugin;
 
 import static org.apache.flink.configuration.ConfigOptions.key;
 
+import java.time.Duration;
 import org.apache.flink.configuration.ConfigOption;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.DeploymentOptions;
@@ -81,7 +82,18 @@ final class Settings {
       key("nova.check")
           .booleanType()
           .defaultValue(true)
-          .withDescription("Ask the cluster for the nodes' TaskManagers before a job is sent.");
+          .withDescription(
+              "Ask the cluster for its scheduler and its TaskManagers before a job is sent.");
+  static final ConfigOption<Boolean> VERIFY =
+      key("nova.verify")
+          .booleanType()
+          .defaultValue(true)
+          .withDescription("After a job was submitted, compare where it runs with its plan.");
+  static final ConfigOption<Duration> VERIFY_TIMEOUT =
+      key("nova.verify-timeout")
+          .durationType()
+          .defaultValue(Duration.ofSeconds(60))
+          .withDescription("Until all of a job must run where its plan has it.");
 
   private Settings() {}
 
