@@ -202,6 +202,8 @@ def test_applications_are_placed_or_refused_too(
     with Service(tmp_path / "service") as service:
         settings = {f"nova.{key}": str(tmp_path / f"{key}.yaml") for key in ("nodes", "mapping")}
         settings |= {"nova.service": service.url} | ({"scheduler-mode": mode} if mode else {})
+        # TaskManagers may come later than the job.
+        settings["resourcemanager.standalone.start-up-time"] = "60 s"
         (tmp_path / "nodes.yaml").write_text(NODES)
         (tmp_path / "mapping.yaml").write_text(MAPPING)
         cluster = cluster_of_others(
