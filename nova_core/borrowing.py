@@ -16,10 +16,12 @@ from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+
 
 def borrowing(function: F) -> F:
     """Compile a kernel that makes and returns no arrays, once for all processes."""
-    return cast("F", njit(cache=True, nogil=True, _nrt=False)(function))
+    return cast("F", njit(**OPTIONS)(function))
 
 
 def inlined(function: F) -> F:
@@ -28,4 +30,4 @@ def inlined(function: F) -> F:
     A call copies what describes each array of each tuple. LLVM includes the function after numba
     has compiled it; numba's own ``inline="always"`` compiles it again for every call.
     """
-    return cast("F", njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function))
+    return cast("F", njit(**OPTIONS, forceinline=True)(function))

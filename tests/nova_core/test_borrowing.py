@@ -28,7 +28,7 @@ def borrows(kernel: Any) -> bool:
 
 def test_kernels_that_borrow_return_no_arrays() -> None:
     """Nor do they call one that does: nobody would count, or drop, the reference."""
-    found = {}
+    found: dict[str, Any] = {}
     for module in walk_packages(kernels.__path__, f"{kernels.__name__}."):
         found |= compiled(import_module(module.name))
     assert len(found) > 50
@@ -48,6 +48,7 @@ def test_refinement_counts_no_references() -> None:
         assert borrows(kernel)
     for kernel in (items.attach, items.detach, items.may_host, items.access_cost, residents.enter):
         assert borrows(kernel)
-    for kernel in (refine.improve, refine.improve_deep, refine._elsewhere, items.distance_cost):
+    inlined: list[Any] = [refine.improve, refine.improve_deep, refine._elsewhere]
+    for kernel in (*inlined, items.distance_cost):
         assert kernel.targetoptions["forceinline"]
         assert kernel.targetoptions.get("inline", "never") == "never"
