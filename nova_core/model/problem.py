@@ -2,7 +2,8 @@
 
 Everything is an array, so that a million nodes cost megabytes; people write the same thing as YAML
 (`nova_core.model.problem_document`), machines as CSV, Arrow or Parquet.
-Units throughout: latencies and coordinates in ms, rates and capacities in tuples/s, sizes in bytes.
+Units throughout: latencies (one way) and coordinates in ms, rates and capacities in tuples/s, sizes
+in bytes.
 """
 
 from __future__ import annotations

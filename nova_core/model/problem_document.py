@@ -141,7 +141,7 @@ class PairLatencyRow(_Struct, rename={"source": "from", "target": "to"}):
 
 
 class LatencyPart(_Struct):
-    """Measured latencies: a dense matrix here or in a file, or some pairs, or both."""
+    """Measured latencies, one way: a dense matrix here or in a file, or some pairs, or both."""
 
     nodes: Annotated[list[Name] | UnsetType, Meta(description="the matrix's rows")] = UNSET
     matrix: Annotated[

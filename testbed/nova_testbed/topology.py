@@ -25,17 +25,18 @@ RATE = 1000.0
 def hosts_document(
     inventory: Inventory,
     capacity: Mapping[str, float],
-    latency: Iterable[tuple[str, str, float]],
+    rtt: Iterable[tuple[str, str, float]],
     no_workers: Collection[str] = (),
 ) -> dict[str, Any]:
     """Nodes and latencies of a problem document.
 
-    CPU, memory and bandwidth are those of the inventory.
+    CPU, memory and bandwidth are those of the inventory. Latencies are one way: half of the round
+    trips.
 
     Args:
         inventory: of the hosts.
         capacity: C_a by host, tuples/s; a host without one is unlimited.
-        latency: pairs of hosts and ms.
+        rtt: pairs of hosts and their round trip, ms.
         no_workers: hosts on which no joins may run.
     """
     nodes = []
@@ -51,11 +52,16 @@ def hosts_document(
             row["cpu"] = host.cpu
         nodes.append(Row(row | {"tags": [host.role]}))
     pairs = []
-    for a, b, ms in latency:
-        row = {"from": a, "to": b, "ms": number(round(ms, DIGITS))}
+    for a, b, ms in rtt:
+        row = {"from": a, "to": b, "ms": one_way(ms)}
         mbit = inventory.link(a, b).bandwidth_mbit
         pairs.append(Row(row if mbit is None else row | {"mbit": number(mbit)}))
     return {"nodes": nodes, "latency": {"pairs": pairs}}
+
+
+def one_way(rtt_ms: float) -> float | int:
+    """What problems and files of latencies hold: half of a round trip, ms, rounded."""
+    return number(round(rtt_ms / 2, DIGITS))
 
 
 def problem_document(
@@ -68,7 +74,7 @@ def problem_document(
 
     Args:
         inventory: of the hosts.
-        rtts: measured round trips; latencies of the problem are their medians, ms.
+        rtts: measured round trips; latencies of the problem are half of their medians, ms.
         capacities: measured capacities, tuples/s; a host without one is unlimited.
         rate: of each source, tuples/s.
 
@@ -109,12 +115,12 @@ def write_problem(
 
 
 def write_pairs(rtts: Sequence[PairRtt], path: Path) -> None:
-    """Write the medians as CSV: ``source,target,latency``, ms."""
+    """Write half of the medians, one way, as CSV: ``source,target,latency``, ms."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["source", "target", "latency"])
     for rtt in _answered(rtts):
-        writer.writerow([rtt.source, rtt.target, number(round(rtt.median_ms, DIGITS))])
+        writer.writerow([rtt.source, rtt.target, one_way(rtt.median_ms)])
     write_text(path, text.getvalue())
 
 

@@ -91,10 +91,15 @@ def test_what_was_measured_becomes_a_problem(tmp_path: Path) -> None:
     assert problem.nodes.worker.all()
     assert problem.sources.rate.tolist() == [50, 50] and len(problem.matrix) == 1
     assert problem.measured is not None and len(problem.measured) == 10
+    assert problem.measured.latency.tolist() == pytest.approx(
+        [(5.25 + i) / 2 for i in range(10)], abs=0.0005
+    )
     write_pairs([*rtts, unanswered], tmp_path / "pairs.csv")
     rows = list(csv.DictReader((tmp_path / "pairs.csv").open()))
     assert list(rows[0]) == ["source", "target", "latency"]
-    assert [float(row["latency"]) for row in rows] == [5.25 + i for i in range(10)]
+    assert [float(row["latency"]) for row in rows] == pytest.approx(
+        [(5.25 + i) / 2 for i in range(10)], abs=0.0005
+    )
 
 
 def test_a_problem_needs_sources() -> None:

@@ -76,7 +76,7 @@ class Hardware:
         return hosts_document(
             Inventory("corpus", specs, links),
             {one.name: TUPLES_PER_CORE * one.cpu for one in self.hosts},
-            ((a, b, link.rtt_ms / 2) for (a, b), link in links.items()),
+            ((a, b, link.rtt_ms) for (a, b), link in links.items()),
         )
 
 

@@ -45,7 +45,7 @@ def problem_document(
         **hosts_document(
             inventory,
             capacity,
-            ((a.name, b.name, x.rtt_ms / 2) for a, b, x in inventory.pairs()),
+            ((a.name, b.name, x.rtt_ms) for a, b, x in inventory.pairs()),
             () if sink_hosts else (sink,),
         ),
     }
