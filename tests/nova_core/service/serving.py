@@ -16,7 +16,7 @@ PROBLEM: dict[str, Any] = {
         {"id": "hygrometer", "capacity": 5, "position": [-55, 40]},
         {"id": "A", "capacity": 55, "position": [-32, 38]},
         {"id": "B", "capacity": 60, "position": [-24, 34]},
-        {"id": "sink", "capacity": 100, "position": [0, -10]},
+        {"id": "sink", "capacity": 100, "position": [0, -10], "worker": False},
     ],
     "sources": [
         {"id": "t1", "node": "thermometer", "stream": "T", "rate": 25, "key": "north"},
