@@ -15,11 +15,9 @@ import time
 from pathlib import Path
 from statistics import mean, median
 
-from own_jobs_material import HERE, OwnClient, Service, cluster_of_others
+from own_jobs_material import OwnClient, Service, cluster_of_others, compiled_jobs
 
-from nova_engines.compiling import compiler, pack
 from nova_flink import names
-from nova_flink.home import FlinkHome
 from nova_flink.rest import Rest
 
 NODES = """\
@@ -56,7 +54,7 @@ def main(readings: int, turns: int) -> None:
         client = OwnClient(cluster.home, cluster.rest.url, path / "client")
         (path / "nodes.yaml").write_text(NODES)
         (path / "mapping.yaml").write_text(MAPPING)
-        jar = _jar(cluster.home, path)
+        jar = compiled_jobs(cluster.home, "Counted", path)
         ways = {
             "by hand": (["-Dexecution.target=remote"], ["by-hand"]),
             "plug-in": (
@@ -114,14 +112,6 @@ def _cpu_s(pids: list[int]) -> float:
     """CPU time of processes so far."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split() for pid in pids]
     return sum(int(one[11]) + int(one[12]) for one in stats) / os.sysconf("SC_CLK_TCK")
-
-
-def _jar(home: FlinkHome, path: Path) -> Path:
-    classes, jar = path / "classes", path / "counted.jar"
-    command = [compiler(), "--release", "11", "-nowarn", "-cp", ":".join(map(str, home.jars))]
-    subprocess.run([*command, "-d", str(classes), str(HERE / "java" / "Counted.java")], check=True)
-    pack(classes, "", jar)
-    return jar
 
 
 def _run(rest: Rest, job: str) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 from needs_flink import require
 
+from nova_engines.compiling import compiler, pack
 from nova_engines.installing import java
 from nova_engines.maven import Artifact, fetch
 from nova_flink.configuration import MODULES
@@ -145,6 +146,15 @@ class OwnClient:
             check=True,
         )
         return {name: (self.directory / f"{name}.out").read_text() for name in tasks}
+
+
+def compiled_jobs(home: FlinkHome, name: str, directory: Path) -> Path:
+    """A jar of one of the tests' own programs."""
+    classes, jar = directory / "classes", directory / f"{name}.jar"
+    command = [compiler(), "--release", "11", "-nowarn", "-cp", ":".join(map(str, home.jars))]
+    subprocess.run([*command, "-d", str(classes), str(HERE / "java" / f"{name}.java")], check=True)
+    pack(classes, "", jar)
+    return jar
 
 
 class Service:

@@ -1,21 +1,17 @@
 package nova.flink.plugin;
 
-import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
 import nova.engines.Intervals;
 import org.apache.flink.api.common.functions.Function;
-import org.apache.flink.api.common.functions.WrappingFunction;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.dag.Transformation;
 import org.apache.flink.streaming.api.graph.StreamEdge;
 import org.apache.flink.streaming.api.graph.StreamGraph;
 import org.apache.flink.streaming.api.graph.StreamGraphs;
 import org.apache.flink.streaming.api.graph.StreamNode;
-import org.apache.flink.streaming.api.operators.AbstractUdfStreamOperator;
 import org.apache.flink.streaming.api.operators.SimpleOperatorFactory;
 import org.apache.flink.streaming.api.operators.StreamOperator;
-import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
 import org.apache.flink.streaming.api.windowing.assigners.MergingWindowAssigner;
 import org.apache.flink.streaming.api.windowing.assigners.WindowAssigner;
 import org.apache.flink.streaming.api.windowing.triggers.EventTimeTrigger;
@@ -29,8 +25,6 @@ import org.apache.flink.util.OutputTag;
  * else: an inner join over windows or intervals of event time.
  */
 final class Cutting {
-  private static final String TABLE_JOINS = "org.apache.flink.table.runtime.operators.join.";
-
   private Cutting() {}
 
   /** Why a step cannot be cut; null where it can. */
@@ -42,43 +36,39 @@ final class Cutting {
     if (head.getCoLocationGroup() != null) {
       return "it is bound to other operators by a co-location group";
     }
-    StreamOperatorFactory<?> factory = head.getOperatorFactory();
-    if (factory == null) {
+    Object operator = Operators.of(head);
+    if (operator == null) {
       return "it is no operator";
     }
-    Object operator =
-        factory instanceof SimpleOperatorFactory
-            ? ((SimpleOperatorFactory<?>) factory).getOperator()
-            : factory;
     if (sides(shape, head).stream().anyMatch(List::isEmpty)) {
       return "it has not two inputs";
     }
     String name = operator.getClass().getName();
-    if (name.startsWith(TABLE_JOINS + "window.") || name.startsWith(TABLE_JOINS + "interval.")) {
+    if (name.startsWith(Operators.TABLE_JOINS + "window.")
+        || name.startsWith(Operators.TABLE_JOINS + "interval.")) {
       return inner(operator);
     }
-    if (operator instanceof AbstractUdfStreamOperator
-        && name.contains("KeyedCoProcessOperator")) {
-      Object function = ((AbstractUdfStreamOperator<?, ?>) operator).getUserFunction();
-      String kind = function.getClass().getName();
-      if (kind.equals(TABLE_JOINS + "interval.RowTimeIntervalJoin")) {
-        return inner(function);
+    if (name.contains("KeyedCoProcessOperator")) {
+      for (Function function : Operators.functions(operator)) {
+        String kind = function.getClass().getName();
+        if (kind.equals(Operators.TABLE_JOINS + "interval.RowTimeIntervalJoin")) {
+          return inner(function);
+        }
+        if (kind.equals(Operators.TABLE_JOINS + "interval.ProcTimeIntervalJoin")) {
+          return "it joins by processing time";
+        }
       }
-      return kind.equals(TABLE_JOINS + "interval.ProcTimeIntervalJoin")
-          ? "it joins by processing time"
-          : "it is no window join and no interval join";
     }
-    if (operator.getClass().getSimpleName().equals("IntervalJoinOperator")
-        || operator.getClass().getSimpleName().equals("AsyncIntervalJoinOperator")) {
+    if (Operators.isIntervalJoin(operator)) {
       return null;
     }
-    return operator.getClass().getSimpleName().matches("(Async|Evicting)*WindowOperator(Factory)?")
+    return Operators.isWindow(operator)
         ? windowed(operator)
         : "it is no window join and no interval join";
   }
 
   private static String inner(Object join) {
-    Object kind = field(join, "joinType");
+    Object kind = Operators.field(join, "joinType");
     if (!(kind instanceof Enum)) {
       return "Flink does not tell which kind of join it is";
     }
@@ -87,21 +77,11 @@ final class Cutting {
 
   /** Of a join of data streams, which Flink makes a window over both inputs. */
   private static String windowed(Object operator) {
-    Object function = field(operator, "windowFunction");
-    if (operator instanceof AbstractUdfStreamOperator) {
-      function = ((AbstractUdfStreamOperator<?, ?>) operator).getUserFunction();
-    }
-    boolean joins = false;
-    for (int depth = 0; depth < 5 && function instanceof WrappingFunction; depth++) {
-      function = wrapped(function);
-      String name = function == null ? "" : function.getClass().getName();
-      joins |= name.endsWith("$JoinCoGroupFunction") || name.endsWith("$FlatJoinCoGroupFunction");
-    }
-    if (!joins) {
+    if (!Operators.hasFunction(operator, ".*\\$(Flat)?JoinCoGroupFunction")) {
       return "it is a co-group or an aggregate, whose results depend on whole windows";
     }
-    Object assigner = field(operator, "windowAssigner");
-    Object trigger = field(operator, "trigger");
+    Object assigner = Operators.field(operator, "windowAssigner");
+    Object trigger = Operators.field(operator, "trigger");
     if (!(assigner instanceof WindowAssigner) || !((WindowAssigner<?, ?>) assigner).isEventTime()) {
       return "its windows are not of event time";
     }
@@ -114,28 +94,9 @@ final class Cutting {
     if (operator.getClass().getSimpleName().contains("Evicting")) {
       return "its windows have an evictor";
     }
-    return Long.valueOf(0).equals(field(operator, "allowedLateness"))
+    return Long.valueOf(0).equals(Operators.field(operator, "allowedLateness"))
         ? null
         : "its windows allow late tuples, and emit again what they emitted";
-  }
-
-  private static Function wrapped(Object function) {
-    return (Function) ((WrappingFunction<?>) function).getWrappedFunction();
-  }
-
-  private static Object field(Object of, String name) {
-    for (Class<?> one = of.getClass(); one != null; one = one.getSuperclass()) {
-      try {
-        Field found = one.getDeclaredField(name);
-        found.setAccessible(true);
-        return found.get(of);
-      } catch (NoSuchFieldException error) {
-        continue;
-      } catch (IllegalAccessException | RuntimeException error) {
-        return null;
-      }
-    }
-    return null;
   }
 
   /** The edges of the left and of the right input. */

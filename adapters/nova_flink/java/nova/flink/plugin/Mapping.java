@@ -1,11 +1,14 @@
 package nova.flink.plugin;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.commons.text.similarity.LevenshteinDistance;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -14,15 +17,26 @@ final class Mapping {
   /** The key of what has no key of its own. */
   static final String OTHERS = "*";
 
-  private static final List<String> PARTS = List.of("sources", "sinks", "operators");
-  private static final List<String> FIELDS = List.of("node", "rate", "selectivity", "partitions");
+  static final String SOURCES = "sources";
+  static final String SINKS = "sinks";
+  static final String OPERATORS = "operators";
+
+  private static final Map<String, List<String>> FIELDS =
+      Map.of(
+          SOURCES, List.of("node", "rate", "selectivity", "partitions"),
+          SINKS, List.of("node"),
+          OPERATORS, List.of("selectivity"));
+  // So many letters may be wrong in a name that another one is suggested for.
+  private static final int SLIPS = 3;
 
   /** What is said of one operator; what is not said is null. */
   static final class Entry {
     final String key;
     final String node;
     final Double rate;
-    final Double selectivity;
+
+    /** 1 where it is not said. */
+    final double selectivity;
 
     /** Numbers of a topic's partitions by node. */
     final Map<String, List<Integer>> partitions;
@@ -31,7 +45,7 @@ final class Mapping {
         String key,
         String node,
         Double rate,
-        Double selectivity,
+        double selectivity,
         Map<String, List<Integer>> partitions) {
       this.key = key;
       this.node = node;
@@ -43,10 +57,11 @@ final class Mapping {
 
   final String file;
   private final Map<String, Map<String, Entry>> parts = new LinkedHashMap<>();
+  private final Set<Entry> found = new HashSet<>();
 
   private Mapping(String file) {
     this.file = file;
-    for (String part : PARTS) {
+    for (String part : List.of(SOURCES, SINKS, OPERATORS)) {
       parts.put(part, new LinkedHashMap<>());
     }
   }
@@ -59,8 +74,8 @@ final class Mapping {
     Mapping mapping = new Mapping(file);
     ObjectNode document = Documents.read(Settings.MAPPING.key(), file);
     for (String part : Documents.names(document)) {
-      if (!PARTS.contains(part)) {
-        throw mapping.wrong(part + ": expected " + String.join(", ", PARTS));
+      if (!FIELDS.containsKey(part)) {
+        throw mapping.wrong(part + ": expected " + String.join(", ", mapping.parts.keySet()));
       }
       JsonNode entries = document.get(part);
       for (String key : Documents.names(entries)) {
@@ -71,18 +86,21 @@ final class Mapping {
   }
 
   private Entry entry(String part, String key, JsonNode said) {
-    if (said.isTextual() || said.isInt()) {
-      return new Entry(key, said.asText(), null, null, null);
+    List<String> fields = FIELDS.get(part);
+    if (fields.contains("node") && (said.isTextual() || said.isInt())) {
+      return new Entry(key, said.asText(), null, 1, null);
     }
     if (!said.isObject()) {
-      throw wrong(part + ": " + key + ": expected a node, or " + String.join(", ", FIELDS));
+      String node = fields.contains("node") ? "a node, or " : "";
+      throw wrong(part + ": " + key + ": expected " + node + String.join(", ", fields));
     }
     for (String field : Documents.names(said)) {
-      if (!FIELDS.contains(field)) {
+      if (!fields.contains(field)) {
         throw wrong(
-            part + ": " + key + ": " + field + ": expected " + String.join(", ", FIELDS));
+            part + ": " + key + ": " + field + ": expected " + String.join(", ", fields));
       }
     }
+    Double selectivity = positive(part, key, said, "selectivity");
     String node = said.hasNonNull("node") ? said.get("node").asText() : null;
     if (node != null && said.has("partitions")) {
       throw wrong(part + ": " + key + ": node and partitions: give one");
@@ -91,7 +109,7 @@ final class Mapping {
         key,
         node,
         positive(part, key, said, "rate"),
-        positive(part, key, said, "selectivity"),
+        selectivity == null ? 1 : selectivity,
         partitions(part, key, said.path("partitions")));
   }
 
@@ -100,7 +118,7 @@ final class Mapping {
       return null;
     }
     String where = part + ": " + key + ": partitions: ";
-    if (!part.equals("sources") || !said.isObject() || said.isEmpty()) {
+    if (!said.isObject() || said.isEmpty()) {
       throw wrong(where + "expected the numbers that each node of a source reads");
     }
     Map<String, List<Integer>> found = new LinkedHashMap<>();
@@ -138,17 +156,59 @@ final class Mapping {
 
   /** What is said of an operator of that name; null when nothing is. */
   Entry of(String part, String name) {
-    Entry found = null;
+    Entry called = null;
     for (Entry entry : parts.get(part).values()) {
       if (!entry.key.equals(OTHERS) && Names.called(name, entry.key)) {
-        if (found != null) {
+        if (called != null) {
           throw wrong(
-              part + ": " + found.key + " and " + entry.key + ": both are called by the operator "
+              part + ": " + called.key + " and " + entry.key + ": both are called by the operator "
                   + name);
         }
-        found = entry;
+        called = entry;
+        found.add(entry);
       }
     }
-    return found != null ? found : parts.get(part).get(OTHERS);
+    return called != null ? called : parts.get(part).get(OTHERS);
+  }
+
+  /** What is said of the operator with that id; null when nothing is. */
+  Entry at(String part, String id) {
+    Entry entry = parts.get(part).get(id);
+    found.add(entry);
+    return entry;
+  }
+
+  /** Refuse what is said of operators that a job does not have. */
+  void refuseStrangers(Shape shape) {
+    parts.forEach(
+        (part, entries) -> {
+          for (Entry entry : entries.values()) {
+            if (!found.contains(entry) && !entry.key.equals(OTHERS)) {
+              throw stranger(part, entry.key, shape);
+            }
+          }
+        });
+  }
+
+  private Refusal stranger(String part, String key, Shape shape) {
+    Set<String> known = new LinkedHashSet<>();
+    for (Step step : shape.steps) {
+      if (step.section().equals(part)) {
+        known.add(step.id);
+      }
+      if (step.kind != Step.Kind.SINK && part.equals(OPERATORS)) {
+        step.members.stream().skip(1).forEach(one -> known.add(Names.slug(one.getOperatorName())));
+      }
+    }
+    LevenshteinDistance slips = new LevenshteinDistance(SLIPS);
+    String near =
+        known.stream()
+            .filter(one -> slips.apply(Names.slug(key), one) >= 0)
+            .min(Comparator.comparing(one -> slips.apply(Names.slug(key), one)))
+            .map(one -> "; did you mean " + one + "?")
+            .orElse("");
+    return wrong(
+        part + ": " + key + ": is not in the job, whose " + part + " are " + Placing.told(known)
+            + near);
   }
 }

@@ -34,10 +34,14 @@ final class Partitions {
     /** Of all partitions, those that it reads; 0 to 1. */
     final double share;
 
-    Part(int origin, String node, double share) {
+    /** What the mapping says of the source. */
+    final Mapping.Entry said;
+
+    Part(int origin, String node, double share, Mapping.Entry said) {
       this.origin = origin;
       this.node = node;
       this.share = share;
+      this.said = said;
     }
   }
 
@@ -78,7 +82,7 @@ final class Partitions {
         graph.setParallelism(one.getId(), parallelism, true);
       }
       double share = (double) each.getValue().size() / all;
-      parts.put(head.getId(), new Part(step.head.getId(), each.getKey(), share));
+      parts.put(head.getId(), new Part(step.head.getId(), each.getKey(), share, step.said));
       first = false;
     }
   }
@@ -117,9 +121,6 @@ final class Partitions {
       subscriber.set(source, subscribed(step, subscriber, subscriber.get(source), numbers));
       return made;
     } catch (ReflectiveOperationException | IOException | RuntimeException error) {
-      if (error instanceof Refusal) {
-        throw (Refusal) error;
-      }
       throw wrong(step, "this version of Kafka's connector cannot be told them (" + error + ")");
     }
   }

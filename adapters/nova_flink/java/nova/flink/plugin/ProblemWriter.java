@@ -1,32 +1,41 @@
 package nova.flink.plugin;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.flink.streaming.api.graph.StreamEdge;
 
 /**
  * Writes a job as a problem of Nova's: a query for each sink, a stream for each source.
  *
- * <p>What has several inputs is a join, anything else an aggregate: both take what they receive of
- * their node and emit their share of it. What several sinks need is in the query of each; the first
- * query decides.
+ * <p>What has several inputs is a join, anything else an aggregate, or a projection where it emits
+ * more than it receives: they take what they receive of their node and emit their share of it. What
+ * several sinks need is in the query of each; the first query decides.
  */
 final class ProblemWriter {
   private static final List<String> OF_JOBS =
-      List.of("name", "sources", "query", "queries", "matrix", "tables");
+      List.of("name", "sources", "streams", "query", "queries", "matrix", "tables");
 
   /** Marks what is no operator of the job: all but the last join of more than two inputs. */
   static final String MADE = "~";
 
   private final Shape shape;
-  private final Map<Step, Double> rates = new HashMap<>();
+
+  /**
+   * Tuples/s by what a problem calls a stream: of each of its sources, or of each pair that a join
+   * is to Nova.
+   */
+  private final Map<String, List<Double>> rates = new HashMap<>();
+
   private final boolean complete;
 
   private ProblemWriter(Shape shape, boolean complete) {
@@ -71,25 +80,34 @@ final class ProblemWriter {
                 + " run the job with nova.plan: none and let `nova observe` find it");
       }
       double rate = step.said == null || step.said.rate == null ? 1 : step.said.rate;
-      rate *= step.part == null ? 1 : step.part.share;
+      // What leaves the node: operators chained to the source are part of it.
+      rate *= step.selectivity * (step.part == null ? 1 : step.part.share);
       sources
           .addObject()
           .put("id", step.id)
           .put("node", node)
           .put("stream", step.stream)
           .put("rate", rate);
-      rates.put(step, rate * selectivity(step));
+      rates.computeIfAbsent(step.stream, stream -> new ArrayList<>()).add(rate);
     }
+    Map<Step, List<ObjectNode>> operators = new HashMap<>();
     for (Step step : shape.steps) {
-      if (step.kind == Step.Kind.SINGLE || step.kind == Step.Kind.JOIN) {
-        rates.put(step, emits(step));
+      if (step.kind != Step.Kind.SOURCE) {
+        operators.put(step, operators(step));
       }
     }
     ArrayNode queries = problem.putArray("queries");
     for (Step sink : shape.of(Step.Kind.SINK)) {
       ObjectNode query = queries.addObject();
       query.put("id", sink.id).put("sink", node("sink", sink, known, where));
-      operators(query.putArray("operators"), sink);
+      Set<Step> before = new LinkedHashSet<>();
+      sink.gather(before);
+      ArrayNode all = query.putArray("operators");
+      before.forEach(step -> all.addAll(operators.getOrDefault(step, List.of())));
+      if (all.isEmpty()) {
+        String input = sink.inputs.iterator().next().stream;
+        all.addObject().put("id", sink.id + MADE).put("kind", "project").put("input", input);
+      }
     }
     return problem;
   }
@@ -107,70 +125,72 @@ final class ProblemWriter {
     return node;
   }
 
-  private static double selectivity(Step step) {
-    return step.said == null || step.said.selectivity == null ? 1 : step.said.selectivity;
-  }
-
-  private double emits(Step step) {
-    double least = Double.POSITIVE_INFINITY;
-    double all = 0;
-    for (double rate : inputs(step).values()) {
-      least = Math.min(least, rate);
-      all += rate;
+  /** What a step is in a problem: several joins, where it has more than two inputs. */
+  private List<ObjectNode> operators(Step step) {
+    List<String> inputs = step.inputs.stream().map(one -> one.stream).distinct().collect(Collectors.toList());
+    double emitted = emits(step);
+    List<ObjectNode> made = new ArrayList<>();
+    if (inputs.size() == 1 && step.kind != Step.Kind.SINK) {
+      made.add(single(step, inputs.get(0), emitted));
     }
-    return step.kind == Step.Kind.JOIN
-        ? least * selectivity(step)
-        : all * Math.min(1, selectivity(step));
-  }
-
-  /** Tuples/s of the streams that a step receives; parts of one source are one stream. */
-  private Map<String, Double> inputs(Step step) {
-    Map<String, Double> found = new LinkedHashMap<>();
-    for (Step input : step.inputs) {
-      found.merge(input.stream, rates.get(input), Double::sum);
-    }
-    return found;
-  }
-
-  private void operators(ArrayNode operators, Step sink) {
-    Set<Step> before = new LinkedHashSet<>();
-    sink.gather(before);
-    for (Step step : before) {
-      if (step.kind == Step.Kind.SINGLE) {
-        operators
-            .addObject()
-            .put("id", step.id)
-            .put("kind", "aggregate")
-            .put("input", step.inputs.iterator().next().stream)
-            .put("output_rate", rates.get(step));
-      } else if (step.kind == Step.Kind.JOIN) {
-        join(operators, step, selectivity(step));
-      }
-    }
-    if (inputs(sink).size() > 1) {
-      join(operators, sink, 1);
-    } else if (operators.isEmpty()) {
-      String input = sink.inputs.iterator().next().stream;
-      operators.addObject().put("id", sink.id + MADE).put("kind", "project").put("input", input);
-    }
-  }
-
-  private void join(ArrayNode operators, Step step, double selectivity) {
-    Map<String, Double> rate = inputs(step);
-    List<String> inputs = new ArrayList<>(rate.keySet());
     String left = inputs.get(0);
-    double before = rate.get(left);
     for (int i = 1; i < inputs.size(); i++) {
+      String right = inputs.get(i);
       boolean last = i == inputs.size() - 1;
-      double other = rate.get(inputs.get(i));
+      List<Double> pairs = new ArrayList<>();
+      for (double one : rates.get(left)) {
+        rates.get(right).forEach(other -> pairs.add(Math.min(one, other)));
+      }
       // The joins before the last pass on all that they get.
-      double share = last ? selectivity : (before + other) / Math.min(before, other);
-      String id = last && step.kind == Step.Kind.JOIN ? step.id : step.id + MADE + i;
-      ObjectNode join = operators.addObject().put("id", id).put("kind", "join");
-      join.putArray("inputs").add(left).add(inputs.get(i));
-      join.put("match", "all").put("selectivity", share);
-      before = last ? before : before + other;
+      double passed = last ? emitted : rate(List.of(left, right));
+      double selectivity = passed / sum(pairs);
+      String id = last && step.kind != Step.Kind.SINK ? step.id : step.id + MADE + i;
+      ObjectNode join = Documents.JSON.createObjectNode().put("id", id).put("kind", "join");
+      join.putArray("inputs").add(left).add(right);
+      made.add(join.put("match", "all").put("selectivity", selectivity));
+      pairs.replaceAll(pair -> pair * selectivity);
+      rates.put(id, pairs);
       left = id;
     }
+    return made;
+  }
+
+  private ObjectNode single(Step step, String input, double emitted) {
+    ObjectNode made = Documents.JSON.createObjectNode().put("id", step.id);
+    if (emitted <= rate(List.of(input))) {
+      rates.put(step.id, List.of(emitted));
+      return made.put("kind", "aggregate").put("input", input).put("output_rate", emitted);
+    }
+    List<Double> passed = new ArrayList<>(rates.get(input));
+    passed.replaceAll(one -> one * step.selectivity);
+    rates.put(step.id, passed);
+    return made.put("kind", "project").put("input", input).put("selectivity", step.selectivity);
+  }
+
+  /** Tuples/s that a step emits. */
+  private double emits(Step step) {
+    Map<Object, Set<String>> sides = new LinkedHashMap<>();
+    for (StreamEdge edge : step.head.getInEdges()) {
+      String stream = shape.of(shape.graph.getSourceVertex(edge)).stream;
+      // The inputs of a window over both have no numbers.
+      Object side = edge.getTypeNumber() == 0 ? stream : edge.getTypeNumber();
+      sides.computeIfAbsent(side, key -> new LinkedHashSet<>()).add(stream);
+    }
+    double received =
+        step.kind == Step.Kind.JOIN
+            ? sides.values().stream().mapToDouble(this::rate).min().getAsDouble()
+            : step.kind == Step.Kind.CONNECT
+                ? rate(sides.get(1))
+                : rate(step.inputs.stream().map(one -> one.stream).collect(Collectors.toSet()));
+    return received * step.selectivity;
+  }
+
+  /** Tuples/s of streams, all together. */
+  private double rate(Collection<String> streams) {
+    return streams.stream().mapToDouble(one -> sum(rates.get(one))).sum();
+  }
+
+  private static double sum(List<Double> rates) {
+    return rates.stream().mapToDouble(Double::doubleValue).sum();
   }
 }

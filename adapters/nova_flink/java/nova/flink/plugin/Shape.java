@@ -4,15 +4,12 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.flink.streaming.api.graph.StreamEdge;
 import org.apache.flink.streaming.api.graph.StreamGraph;
 import org.apache.flink.streaming.api.graph.StreamNode;
-import org.apache.flink.streaming.api.operators.SimpleOperatorFactory;
-import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
 import org.apache.flink.streaming.runtime.partitioner.ForwardPartitioner;
 
 /**
@@ -65,7 +62,8 @@ final class Shape {
         found.add(one.getId());
         while (one.getInEdges().size() == 1) {
           StreamNode before = graph.getSourceVertex(one.getInEdges().get(0));
-          if (!what(one).contains("Committer") && !what(before).startsWith(FILES)) {
+          if (!Operators.kind(one).contains("Committer")
+              && !Operators.kind(before).startsWith(FILES)) {
             break;
           }
           one = before;
@@ -74,15 +72,6 @@ final class Shape {
       }
     }
     return found;
-  }
-
-  /** Name of the class that does an operator's work. */
-  private static String what(StreamNode node) {
-    StreamOperatorFactory<?> factory = node.getOperatorFactory();
-    if (factory instanceof SimpleOperatorFactory) {
-      return ((SimpleOperatorFactory<?>) factory).getOperator().getClass().getName();
-    }
-    return factory == null ? "" : factory.getClass().getName();
   }
 
   private void add(StreamNode node, boolean end) {
@@ -102,7 +91,7 @@ final class Shape {
         for (StreamEdge edge : edges) {
           inputs.add(at.get(edge.getSourceId()).origin());
         }
-        step = begin(inputs.size() > 1 ? Step.Kind.JOIN : Step.Kind.SINGLE, node);
+        step = begin(inputs.size() > 1 ? several(node) : Step.Kind.SINGLE, node);
       }
       for (StreamEdge edge : edges) {
         Step input = at.get(edge.getSourceId());
@@ -113,6 +102,16 @@ final class Shape {
     }
     step.members.add(node);
     at.put(node.getId(), step);
+  }
+
+  /** What a node with several inputs does. */
+  private static Step.Kind several(StreamNode node) {
+    if (Operators.joins(node)) {
+      return Step.Kind.JOIN;
+    }
+    // Inputs of a union come one after the other; others are numbered 1, 2, ...
+    boolean union = node.getInEdges().stream().allMatch(edge -> edge.getTypeNumber() == 0);
+    return union ? Step.Kind.UNION : Step.Kind.CONNECT;
   }
 
   /** Whether Flink can chain a node to what it receives from. */
@@ -158,30 +157,54 @@ final class Shape {
   }
 
   private void name(Mapping mapping, Collection<String> known) {
-    Map<String, Integer> count = new LinkedHashMap<>();
+    Set<String> taken = new HashSet<>();
     Map<Integer, String> streams = new HashMap<>();
-    for (Step step : steps) {
-      String part =
-          step.kind == Step.Kind.SOURCE
-              ? "sources"
-              : step.kind == Step.Kind.SINK ? "sinks" : "operators";
-      step.said = mapping.of(part, step.name());
-      boolean said = step.said != null && !step.said.key.equals(Mapping.OTHERS);
-      if (!said && step.kind == Step.Kind.SINK && of(Step.Kind.SINK).size() == 1) {
-        // SQL calls a job that writes one table after it, and not always the operator.
-        String job = graph.getJobName();
-        step.said = mapping.of(part, job.substring(job.lastIndexOf('.') + 1));
+    // Copies come last: all else is called as it would be without them.
+    for (boolean copies : new boolean[] {false, true}) {
+      for (Step step : steps) {
+        if (copies == (step.origin() != step.head.getId())) {
+          name(step, mapping, known, taken);
+          step.stream = streams.computeIfAbsent(step.origin(), origin -> step.id);
+        }
       }
-      step.key = key(step, known);
-      int number = count.merge(Names.slug(step.key), 1, Integer::sum);
-      step.id = number == 1 ? Names.slug(step.key) : Names.slug(step.key) + "-" + number;
-      step.stream = streams.computeIfAbsent(step.origin(), origin -> step.id);
+    }
+    mapping.refuseStrangers(this);
+  }
+
+  private void name(Step step, Mapping mapping, Collection<String> known, Set<String> taken) {
+    String section = step.section();
+    step.said = step.part == null ? mapping.of(section, step.name()) : step.part.said;
+    if (!own(step.said) && step.kind == Step.Kind.SINK && of(Step.Kind.SINK).size() == 1) {
+      // SQL calls a job that writes one table after it, and not always the operator.
+      String job = graph.getJobName();
+      step.said = mapping.of(section, job.substring(job.lastIndexOf('.') + 1));
+    }
+    step.key = key(step, known);
+    String slug = Names.slug(step.key);
+    step.id = slug;
+    for (int number = 2; !taken.add(step.id); number++) {
+      step.id = slug + "-" + number;
+    }
+    Mapping.Entry exact = step.part == null ? mapping.at(section, step.id) : null;
+    if (exact != null) {
+      step.said = exact;
+      step.key = step.id;
+    }
+    step.selectivity = step.said == null ? 1 : step.said.selectivity;
+    if (step.kind != Step.Kind.SINK) {
+      for (StreamNode one : step.members.subList(1, step.members.size())) {
+        Mapping.Entry said = mapping.of(Mapping.OPERATORS, one.getOperatorName());
+        step.selectivity *= own(said) ? said.selectivity : 1;
+      }
     }
   }
 
+  private static boolean own(Mapping.Entry said) {
+    return said != null && !said.key.equals(Mapping.OTHERS);
+  }
+
   private static String key(Step step, Collection<String> known) {
-    boolean own = step.said != null && !step.said.key.equals(Mapping.OTHERS);
-    if (own && step.kind != Step.Kind.JOIN && step.kind != Step.Kind.SINGLE) {
+    if (own(step.said) && !step.section().equals(Mapping.OPERATORS)) {
       return step.said.key;
     }
     if (step.kind == Step.Kind.SOURCE) {

@@ -13,8 +13,12 @@ final class Step {
     SOURCE,
     /** Receives from one other step. */
     SINGLE,
-    /** Receives from several. */
+    /** Receives from several, and pairs what it receives. */
     JOIN,
+    /** Receives from several as if they were one. */
+    UNION,
+    /** Passes on its first input; another one tells it how. */
+    CONNECT,
     SINK
   }
 
@@ -31,6 +35,9 @@ final class Step {
 
   Mapping.Entry said;
 
+  /** Tuples emitted per tuple received; of a join, per tuple of the slower input. */
+  double selectivity = 1;
+
   /** What it reads of a source that is read on several nodes; null of all others. */
   Partitions.Part part;
 
@@ -44,6 +51,13 @@ final class Step {
 
   String name() {
     return head.getOperatorName();
+  }
+
+  /** Where a mapping says something of it. */
+  String section() {
+    return kind == Kind.SOURCE
+        ? Mapping.SOURCES
+        : kind == Kind.SINK ? Mapping.SINKS : Mapping.OPERATORS;
   }
 
   /** The node that the job itself or the mapping names; null when neither does. */
