@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-MISSING, STARTING, RUNNING = "MISSING", "STARTING", "RUNNING"
+MISSING, STARTING, RUNNING, FINISHED = "MISSING", "STARTING", "RUNNING", "FINISHED"
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,17 @@ class Verification:
     Attributes:
         rows: in the order of the dataflow; what it does not know comes last.
         note: what else the engine says of the placement.
+        state: of the job, in the engine's words; empty where the engine does not tell.
     """
 
     rows: tuple[Row, ...]
     note: str = ""
+    state: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the job runs, or has finished as it should."""
+        return self.state in (RUNNING, FINISHED, "")
 
     @property
     def misplaced(self) -> tuple[Row, ...]:
@@ -65,17 +72,27 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything, and nothing else, runs where it should."""
-        return all(row.ok for row in self.rows)
+        """Whether the job runs, and everything, and nothing else, is where it should be."""
+        return self.runs and all(row.ok for row in self.rows)
+
+    def summary(self) -> str:
+        """What it comes to, in a line."""
+        if not self.runs:
+            return f"the job is {self.state}: what is listed is where it was"
+        return "every operator is where the plan has it" if self.ok else "not as planned"
 
     def to_plain(self) -> dict[str, Any]:
-        """As a JSON document: ``ok``, the note where there is one, and the rows."""
-        note = {"note": self.note} if self.note else {}
-        return {"ok": self.ok, **note, "rows": [asdict(row) for row in self.rows]}
+        """As a JSON document: ``ok``, the job's state and the note where there are, the rows."""
+        told = {"state": self.state, "note": self.note}
+        more = {name: text for name, text in told.items() if text}
+        return {"ok": self.ok, **more, "rows": [asdict(row) for row in self.rows]}
 
 
 def compare(
-    nodes: Mapping[str, str], parts: Iterable[tuple[str, str | None, str]], note: str = ""
+    nodes: Mapping[str, str],
+    parts: Iterable[tuple[str, str | None, str]],
+    note: str = "",
+    state: str = "",
 ) -> Verification:
     """Compare where parts of a job run with where they should.
 
@@ -84,6 +101,7 @@ def compare(
         parts: operator (or the engine's name of something else), actual place and status of
             everything that runs.
         note: what else the engine says.
+        state: of the job, in the engine's words.
     """
     known: dict[str, list[Row]] = {name: [] for name in nodes}
     surplus: list[Row] = []
@@ -94,4 +112,4 @@ def compare(
         for name, matches in known.items()
         for row in matches or [Row(name, nodes[name], None, MISSING)]
     ]
-    return Verification((*rows, *surplus), note)
+    return Verification((*rows, *surplus), note, state)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import re
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_flink.own_jobs import MARK, parts
+from nova_flink.own_jobs import parts
 from nova_flink.rest import SETTLE_S, FlinkError, Rest
 
 # `nova.flink.plugin.ProblemWriter` marks operators with it that the job does not have.
 MADE = "~"
-OUT, IN = "numRecordsOut", "numRecordsIn"
+OUT = "numRecordsOut"
+FIGURES = ("selectivity", "output_rate")
 # A problem's rates are above 0; a rate of 0 becomes this, tuples/s.
 LEAST = 0.001
 # How long a job that has just begun, or a busy JobManager, may take to report metrics.
 PATIENCE_S = 20.0
-_SIGNS = re.compile(r"[^A-Za-z0-9]")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class _Ends:
 
     Attributes:
         vertex: of its last operator.
-        metric: what that operator emits.
+        metric: what that operator emits; empty where Flink does not count it by itself.
     """
 
     vertex: str
@@ -64,7 +65,8 @@ def observe(
     operators = [one for query in problem.get("queries", ()) for one in query["operators"]]
     named = {str(one["id"]) for one in operators if MADE not in str(one["id"])}
     ends = _ends(rest, job_id)
-    missing = sorted((set(sources) | named) - set(ends))
+    required = set(sources) | named
+    missing = sorted(required - set(ends))
     if missing:
         raise NovaError(
             f"job {job_id} has no {missing[0]}, which the problem has: is it a problem of another "
@@ -73,38 +75,32 @@ def observe(
     state = str(rest.job(job_id)["state"])
     if state != "RUNNING":
         raise FlinkError(f"{rest.url}: job {job_id} is {state}: only a running one can be observed")
+    ends = {step: one for step, one in ends.items() if step in required}
+    for step, one in ends.items():
+        if not one.metric:
+            raise FlinkError(
+                f"{rest.url}: job {job_id}: {step}: its last operator is called like another one "
+                "that is chained to it, and Flink counts only one of them: give it another name"
+            )
     rates = _rates(rest, job_id, ends, seconds, progress)
     return _with(problem, rates)
 
 
 def _ends(rest: Rest, job_id: str) -> dict[str, _Ends]:
-    """Where each step ends; Flink's name of a vertex lists its operators in the order of marks."""
-    marked = {part.vertex: part for part in parts(rest, job_id)}
+    """Where each step ends: the last of its operators in a vertex."""
+    held = parts(rest, job_id)
+    receivers = Counter(name for part in held for name in part.inputs)
     ends = {}
-    for node in rest.job(job_id)["plan"]["nodes"]:
-        vertex = str(node["id"])
-        steps = [mark["id"] for mark in MARK.finditer(str(node["description"]))]
-        title = marked[vertex].title
-        operators = [one for one in re.split(r" -> |, |\(|\)", title) if one.strip()]
-        if len(operators) != len(steps):
-            raise FlinkError(
-                f"{rest.url}: job {job_id}: cannot tell the operators of {title!r} apart"
-            )
-        known = _metrics(rest, job_id, vertex)
-        for name, step in zip(operators, steps, strict=True):
-            metric = known.get(_plain(f"{name}.{OUT}"))
-            if metric is not None:
-                ends[step] = _Ends(vertex, metric)
-            else:
-                ends.setdefault(step, _Ends(vertex, ""))
+    for part in held:
+        called = Counter(name for _, name in part.metrics)
+        last = len(part.metrics) - 1
+        for number, (step, name) in enumerate(part.metrics):
+            metric = f"{name}.{OUT}"
+            if called[name] > 1:
+                # Flink counts only one of them; but it counts what leaves the vertex, too.
+                metric = OUT if number == last and receivers[part.vertex] == 1 else ""
+            ends[step] = _Ends(part.vertex, metric)
     return ends
-
-
-def _metrics(rest: Rest, job_id: str, vertex: str) -> dict[str, str]:
-    """Flink's names of the output metrics of a vertex's operators, by their `_plain` names."""
-    path = f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics"
-    listed = _fetched(rest, path, lambda rows: any(name.endswith(f".{OUT}") for name in rows))
-    return {_plain(one): one for one in listed if one.endswith(f".{OUT}")}
 
 
 def _fetched(
@@ -121,12 +117,6 @@ def _fetched(
         rows = {str(one["id"]): one for one in rest.get(path)}
         if enough(rows) or time.monotonic() > until:
             return rows
-
-
-def _plain(name: str) -> str:
-    """A metric's name without signs and cut: Flink writes signs as _ and cuts long names."""
-    operator, _, metric = name.rpartition(".")
-    return f"{_SIGNS.sub('', operator)[:60]}.{metric}"
 
 
 def _rates(
@@ -152,11 +142,10 @@ def _counts(rest: Rest, job_id: str, ends: Mapping[str, _Ends]) -> dict[str, flo
     """Tuples each step has emitted since the job began."""
     counts: dict[str, float] = {}
     for vertex in {one.vertex for one in ends.values()}:
-        steps = {step: one.metric for step, one in ends.items() if one.vertex == vertex}
-        metrics = {one for one in steps.values() if one}
-        if metrics:
-            sums = _sums(rest, f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics", metrics)
-            counts |= {step: sums[metric] for step, metric in steps.items() if metric in sums}
+        metrics = {step: one.metric for step, one in ends.items() if one.vertex == vertex}
+        path = f"/jobs/{job_id}/vertices/{vertex}/subtasks/metrics"
+        sums = _sums(rest, path, set(metrics.values()))
+        counts |= {step: sums[metric] for step, metric in metrics.items() if metric in sums}
     return counts
 
 
@@ -179,7 +168,10 @@ def _with(problem: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, A
         return rates[step]
 
     sources = [one | {"rate": known(str(one["id"]))} for one in problem["sources"]]
-    emitted = {str(one["id"]): float(one["rate"]) for one in sources}
+    # As a problem has it: a rate for each source of a stream, or for each pair that a join is.
+    emitted: dict[str, list[float]] = {}
+    for one in sources:
+        emitted.setdefault(str(one["stream"]), []).append(float(one["rate"]))
     queries = []
     for query in problem["queries"]:
         operators = []
@@ -187,8 +179,9 @@ def _with(problem: Mapping[str, Any], rates: Mapping[str, float]) -> dict[str, A
             name, inputs = str(one["id"]), _inputs(one)
             before = [emitted[each] for each in inputs]
             # An operator that only gathers its inputs emits all of them.
-            emitted[name] = sum(before) if MADE in name else known(name)
-            operators.append(one | _figures(one, before, emitted[name]))
+            rate = sum(map(sum, before)) if MADE in name else known(name)
+            figures, emitted[name] = _figures(one, before, rate)
+            operators.append({k: v for k, v in one.items() if k not in FIGURES} | figures)
         queries.append(query | {"operators": operators})
     return {**problem, "sources": sources, "queries": queries}
 
@@ -198,7 +191,18 @@ def _inputs(operator: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in many]
 
 
-def _figures(operator: Mapping[str, Any], before: list[float], emitted: float) -> dict[str, float]:
+def _figures(
+    operator: Mapping[str, Any], before: list[list[float]], rate: float
+) -> tuple[dict[str, Any], list[float]]:
+    """What a problem says of an operator that emits that much, and the rates that result."""
     if operator["kind"] == "join":
-        return {"selectivity": emitted / min(before)}
-    return {"output_rate": emitted} if operator["kind"] == "aggregate" else {}
+        pairs = [min(pair) for pair in itertools.product(*before)]
+        selectivity = rate / sum(pairs)
+        return {"selectivity": selectivity}, [one * selectivity for one in pairs]
+    (received,) = before
+    selectivity = rate / sum(received)
+    # As `nova.flink.plugin.ProblemWriter` has it.
+    if selectivity <= 1 and MADE not in str(operator["id"]):
+        return {"kind": "aggregate", "output_rate": rate}, [rate]
+    passed = [one * selectivity for one in received]
+    return {"kind": "project", "selectivity": selectivity}, passed

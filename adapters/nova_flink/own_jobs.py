@@ -7,6 +7,7 @@ cluster.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from nova_engines.verification import Verification, compare
 from nova_flink import names
 from nova_flink.rest import ENDED, FlinkError, Rest
 
-# `nova.flink.plugin.Placing.describe` writes it.
-MARK = re.compile(r"\[nova id=(?P<id>\S+?)(?: at=(?P<at>[^\]\s]+))?\]")
+# `nova.flink.plugin.Placing.describe` writes it; a name may hold brackets.
+MARK = re.compile(
+    r"(?:\[nova metrics=(?P<metrics>.*?)\] )?\[nova id=(?P<id>\S+?)(?: at=(?P<at>[^\]\s]+))?\]"
+)
 RESOURCE = "node-"
 
 
@@ -31,12 +34,14 @@ class Part:
         title: Flink's name.
         steps: node of each of the plan's operators in it, by id; None where unpinned.
         inputs: vertices it receives from.
+        metrics: of each of its own operators, the plan's operator and what metrics call it.
     """
 
     vertex: str
     title: str
     steps: Mapping[str, str | None]
     inputs: tuple[str, ...]
+    metrics: tuple[tuple[str, str], ...]
 
 
 def find(rest: Rest, job: str) -> str:
@@ -66,10 +71,12 @@ def parts(rest: Rest, job_id: str) -> list[Part]:
     titles = {str(one["id"]): str(one["name"]) for one in details["vertices"]}
     job_parts = []
     for node in details["plan"]["nodes"]:
-        marks = MARK.finditer(str(node.get("description", "")))
+        # Descriptions are HTML.
+        marks = list(MARK.finditer(html.unescape(str(node.get("description", "")))))
         steps = {mark["id"]: original(mark["at"]) if mark["at"] else None for mark in marks}
         inputs = tuple(str(one["id"]) for one in node.get("inputs", ()))
-        job_parts.append(Part(str(node["id"]), titles[str(node["id"])], steps, inputs))
+        metrics = tuple((mark["id"], mark["metrics"] or "") for mark in marks)
+        job_parts.append(Part(str(node["id"]), titles[str(node["id"])], steps, inputs, metrics))
     if not any(part.steps for part in job_parts):
         raise FlinkError(
             f"{rest.url}: job {job_id} has no marks of a plan: it was not submitted "
@@ -96,7 +103,7 @@ def verify(rest: Rest, job_id: str) -> Verification:
             manager = str(subtask.get("taskmanager-id") or "")
             place = None if manager in ("", "(unassigned)") else at.get(manager, manager)
             placements += [(name, place, str(subtask["status"])) for name in pinned or [part.title]]
-    return compare(nodes, placements)
+    return compare(nodes, placements, state=rest.state(job_id))
 
 
 def nodes_of(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

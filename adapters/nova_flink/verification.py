@@ -9,13 +9,13 @@ from typing import Any
 
 from nova_engines.dataflow import Dataflow
 from nova_engines.query_flow import QueryFlow
-from nova_engines.verification import Verification, compare
+from nova_engines.verification import FINISHED, RUNNING, Verification, compare
 from nova_flink import names
 from nova_flink.rest import POLL_S, FlinkError, Rest
 
-RUNNING = ("RUNNING", "FINISHED")
 # How long a TaskManager may be missing before a deployment is given up: one may be reconnecting.
 PATIENCE_S = 3.0
+WELL = (RUNNING, FINISHED)
 ABSENT = "no TaskManager has registered"
 # Network buffers Flink asks for at either end of a connection: 10 of 32 kB.
 CONNECTION_MB = 0.3125
@@ -31,14 +31,15 @@ def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verificat
     """
     nodes = dataflow.placement
     parts = []
-    for vertex in rest.job(job_id)["vertices"]:
+    job = rest.job(job_id)
+    for vertex in job["vertices"]:
         title = str(vertex["name"])
         held = operators_in(title, nodes) or [title]
         for subtask in rest.subtasks(job_id, vertex["id"]):
             place = _place(subtask)
             parts += [(name, place, str(subtask["status"])) for name in held]
             nodes |= {name: place for name in held if place and nodes.get(name) == ""}
-    return compare(nodes, parts)
+    return compare(nodes, parts, state=str(job["state"]))
 
 
 def operators_in(title: str, known: Iterable[str]) -> list[str]:
@@ -84,7 +85,7 @@ def await_running(
         state, waited = str(job["state"]), time.monotonic() - started
         if state in ("FAILED", "CANCELED", "RESTARTING"):
             raise FlinkError(_why(rest, job_id, state, dataflow))
-        if state in RUNNING and all(status in RUNNING for status in statuses.values()):
+        if state in WELL and all(status in WELL for status in statuses.values()):
             return
         if waited > PATIENCE_S:
             registered = rest.task_managers()
@@ -92,7 +93,7 @@ def await_running(
             if absent:
                 raise FlinkError(_cannot(job_id, dict.fromkeys(absent, ABSENT)))
         if waited > timeout_s:
-            late = [name for name, status in statuses.items() if status not in RUNNING]
+            late = [name for name, status in statuses.items() if status not in WELL]
             without = _without_slot(rest, job_id, dataflow)
             hint = f"; no slot on {_listed(without)}" if without else ""
             raise FlinkError(

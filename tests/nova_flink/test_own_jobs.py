@@ -15,14 +15,16 @@ from random_plans import random_plan
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
-from nova_flink import commands, moving, names, own_jobs
+from nova_flink import commands, moving, names, observing, own_jobs
 from nova_flink.observing import observe
 from nova_flink.pin import PinError, pin
 from nova_flink.rest import FlinkError, Rest
 from nova_flink.translate import translate
 
-JOIN = """[13]:WindowJoin(joinType=[InnerJoin]) [nova id=windowjoin#0 at=barn]<br/>\
-+- [14]:Calc(select=[n]) [nova id=windowjoin at=barn]<br/>"""
+JOIN = """[13]:WindowJoin(joinType=[InnerJoin]) [nova metrics=WindowJoin[13]] \
+[nova id=windowjoin#0 at=barn]<br/>\
++- [14]:Calc(select=[n]) [nova metrics=join (n, m) -&gt; n] [nova id=windowjoin at=barn]<br/>"""
+SOURCE = "Source: x [nova metrics=Source__x[1]] [nova id=x at=hill_2e_1]<br/>"
 MANAGERS = {
     "10.0.0.7:6122-ab": {"totalResource": {"extendedResources": {"node-barn": 1000}}},
     "tm-hill_2e_1": {"totalResource": {"extendedResources": {}}},
@@ -37,17 +39,18 @@ class Told(Rest):
         self.manager, self.count = manager, 0
         vertices = [
             {"id": "a", "name": "Source: x[1]"},
-            {"id": "b", "name": "WindowJoin[13] -> Calc[14]"},
+            {"id": "b", "name": "WindowJoin[13] -> join (n, m) -> n"},
         ]
         plan = {
             "nodes": [
-                {"id": "a", "description": "Source: x [nova id=x at=hill_2e_1]<br/>"},
+                {"id": "a", "description": SOURCE},
                 {"id": "b", "description": JOIN, "inputs": [{"id": "a"}]},
             ]
         }
         self.known: dict[str, Any] = {
             "/jobs/overview": {"jobs": [{"jid": "1", "name": "sums", "state": "RUNNING"}]},
             "/jobs/1": {"vertices": vertices, "plan": plan, "state": state},
+            "/jobs/1/status": {"status": state},
             "/taskmanagers": {"taskmanagers": [{"id": k, **v} for k, v in MANAGERS.items()]},
             "/jobs/1/vertices/a": self._subtask("tm-hill_2e_1"),
             "/jobs/1/vertices/b": self._subtask(manager),
@@ -61,8 +64,10 @@ class Told(Rest):
         plain, _, query = path.partition("?")
         if not plain.endswith("/metrics"):
             return self.known[plain]
-        metrics = {"a": ["Source__x[1].numRecordsOut"], "b": ["WindowJoin[13].numRecordsOut",
-                   "Calc[14].numRecordsOut", "numRecordsOut"]}[plain.split("/")[4]]  # fmt: skip
+        metrics = {
+            "a": ["Source__x[1].numRecordsOut", "numRecordsOut"],
+            "b": ["WindowJoin[13].numRecordsOut", "join (n, m) -> n.numRecordsOut"],
+        }[plain.split("/")[4]]
         if not query:
             return [{"id": one} for one in metrics]
         self.count += 50
@@ -77,6 +82,13 @@ def test_a_job_is_verified_by_what_it_carries() -> None:
         ("windowjoin#0", "barn", "hill.1"),
         ("windowjoin", "barn", "hill.1"),
     ]
+    assert wrong.summary() == "not as planned"
+    failed = own_jobs.verify(Told(state="FAILED"), "1")
+    assert (
+        not failed.ok and not failed.misplaced and failed.summary().startswith("the job is FAILED")
+    )
+    assert failed.to_plain()["state"] == "FAILED"
+    assert own_jobs.verify(Told(state="FINISHED"), "1").ok
     with pytest.raises(FlinkError, match="there is no job of that id or name"):
         own_jobs.find(Told(), "other")
 
@@ -106,6 +118,49 @@ def test_rates_are_put_into_the_problem(monkeypatch: pytest.MonkeyPatch) -> None
         observe(Told(), "1", problem | {"sources": [{"id": "y"}]}, 0.05)
     with pytest.raises(FlinkError, match="only a running one"):
         observe(Told(state="FINISHED"), "1", problem, 0.05)
+
+
+def test_operators_of_one_name_are_not_confused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nova_flink.observing.SETTLE_S", 0.0)
+    rest = Told()
+    nodes = rest.known["/jobs/1"]["plan"]["nodes"]
+    problem = {"sources": [{"id": "x", "stream": "x", "rate": 1}], "queries": []}
+    # The last one's tuples all leave the vertex, which Flink counts as well.
+    nodes[0]["description"] = SOURCE + SOURCE
+    assert observe(rest, "1", problem, 0.05)["sources"][0]["rate"] > 1
+    nodes[0]["description"] = SOURCE + SOURCE + SOURCE.replace("id=x", "id=other")
+    with pytest.raises(FlinkError, match="x: its last operator is called like another one"):
+        observe(rest, "1", problem, 0.05)
+
+
+def test_what_is_observed_is_what_a_problem_says_of_each_kind() -> None:
+    def operator(name: str, kind: str, *inputs: str) -> dict[str, Any]:
+        of = {"inputs": list(inputs)} if kind == "join" else {"input": inputs[0]}
+        return {"id": name, "kind": kind, **of}
+
+    operators = [
+        operator("union", "join", "parts", "y"),
+        operator("less", "project", "union"),
+        operator("more", "aggregate", "union"),
+        operator("out~1", "join", "less", "more"),
+    ]
+    sources = [("parts", "parts"), ("parts-2", "parts"), ("y", "y")]
+    problem = {
+        "sources": [{"id": name, "stream": stream, "rate": 1} for name, stream in sources],
+        "queries": [{"id": "out", "operators": operators}],
+    }
+    rates = {"parts": 30.0, "parts-2": 10.0, "y": 20.0, "union": 60.0, "less": 6.0, "more": 120.0}
+    found = observing._with(problem, rates)["queries"][0]["operators"]
+    figures = [
+        {k: v for k, v in one.items() if k not in ("id", "input", "inputs")} for one in found
+    ]
+    assert figures == [
+        # Of the two pairs that Nova has: min(30, 20) + min(10, 20).
+        {"kind": "join", "selectivity": 2.0},
+        {"kind": "aggregate", "output_rate": 6.0},
+        {"kind": "project", "selectivity": 2.0},
+        {"kind": "join", "selectivity": pytest.approx(126 / (6 + 6))},
+    ]
 
 
 @pytest.mark.parametrize(

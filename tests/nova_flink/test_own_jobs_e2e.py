@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from own_jobs_material import (
     OwnClient,
     Service,
     cluster_of_others,
+    compiled_jobs,
     joined,
     joining,
     near,
@@ -26,6 +28,7 @@ from nova_flink import moving, own_jobs
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.observing import observe
 from nova_flink.rest import ENDED
+from nova_harness.commands.cluster import cluster as cluster_commands
 
 pytestmark = pytest.mark.e2e
 PACKAGE = "org.apache.flink.streaming.examples"
@@ -48,12 +51,18 @@ nodes:
 """
 MAPPING = """\
 sources:
-  pressure: {node: hill, rate: 100}
-  humidity: {node: shore, rate: 100}
-  Grades Data Generator: {node: hill, rate: 3}
   "*": {node: shore, rate: 10}
 sinks: {"*": hub}
 """
+OF_SCRIPTS = """\
+sources:
+  pressure: {node: hill, rate: 100}
+  humidity: {node: shore, rate: 100}
+sinks: {"*": hub}
+"""
+OF_EXAMPLES = {
+    "join.WindowJoin": MAPPING.replace("sources:", "sources:\n  Grades: {node: hill, rate: 3}")
+}
 WRONG = {
     "unmapped": ("sinks: {'*': hub}", {}, "Car data generator source': is nowhere mapped"),
     "unknown": (
@@ -100,7 +109,6 @@ def test_jobs_of_others_are_placed_cut_and_refused(
 ) -> None:
     (tmp_path / "nodes.yaml").write_text(NODES)
     (tmp_path / "sea.yaml").write_text(NODES.replace("shore", "sea"))
-    (tmp_path / "mapping.yaml").write_text(MAPPING)
     plan = {"nova_plan": 2, "rewriting": {}, "instances": [], "edges": [
         {"from": "hill", "to": "hub", "carries": "elsewhere"}]}  # fmt: skip
     (tmp_path / "other.json").write_text(json.dumps(plan))
@@ -123,7 +131,8 @@ def test_jobs_of_others_are_placed_cut_and_refused(
                     told[key] = str(tmp_path / Path(told[key]).name)
             return [f"-D{key}={value}" for key, value in told.items()]
 
-        own = str(tmp_path / "mapping.yaml")
+        own = str(tmp_path / "scripts.yaml")
+        (tmp_path / "scripts.yaml").write_text(OF_SCRIPTS)
         tasks: dict[str, list[str]] = {}
         for name, (mapping, more, _) in WRONG.items():
             (tmp_path / f"{name}.yaml").write_text(mapping)
@@ -136,7 +145,9 @@ def test_jobs_of_others_are_placed_cut_and_refused(
             tasks[name] = ["sql-client", *given, "-f", str(tmp_path / f"{name}.sql")]
         for name in EXAMPLES:
             problem = {"nova.problem-file": str(tmp_path / f"{name}.json")}
-            given, main = settings(own, **problem), [str(client.examples)]
+            (tmp_path / f"{name}.yaml").write_text(OF_EXAMPLES.get(name, MAPPING))
+            given = settings(str(tmp_path / f"{name}.yaml"), **problem)
+            main = [str(client.examples)]
             if name == WRAPPED:
                 # As where Flink fixes the target: the wrapper's first argument is the main class.
                 given.append("-Dexecution.target=remote")
@@ -147,7 +158,9 @@ def test_jobs_of_others_are_placed_cut_and_refused(
         said = client.submit(tasks, timeout_s=900)
 
     for name, (_, _, words) in WRONG.items():
-        assert said[name].startswith("1\n") and words in said[name], (name, said[name])
+        # A line, and no stack trace.
+        code, line = said[name].splitlines()
+        assert code == "1" and line.startswith("nova: ") and words in line, said[name]
     reference = joined(files)
     assert written(tmp_path / "whole") == reference
     assert written(tmp_path / "pieces") == reference
@@ -176,6 +189,48 @@ def test_jobs_of_others_are_placed_cut_and_refused(
     _observed(cluster, JOB.findall(said["join.WindowJoin"])[0], tmp_path)
     for job in jobs.keys() - ended:
         cluster.rest.cancel(job)
+
+
+def test_jobs_with_any_names_are_observed_and_verified(
+    cluster: LocalCluster, client: OwnClient, tmp_path: Path
+) -> None:
+    jar = compiled_jobs(cluster.home, "Shapes", tmp_path)
+    (tmp_path / "nodes.yaml").write_text(NODES.replace("150", "500"))
+    (tmp_path / "mapping.yaml").write_text(MAPPING)
+    (tmp_path / "kinds.yaml").write_text(MAPPING + "operators: {more: {selectivity: 2}}")
+    with Service(tmp_path / "service") as service:
+        tasks = {}
+        for job, mapping in {"odd": "mapping", "kinds": "kinds", "fails": "mapping"}.items():
+            given = {
+                "nova.service": service.url,
+                "nova.nodes": tmp_path / "nodes.yaml",
+                "nova.mapping": tmp_path / f"{mapping}.yaml",
+                "nova.problem-file": tmp_path / f"{job}.json",
+            }
+            settings = [f"-D{key}={value}" for key, value in given.items()]
+            tasks[job] = ["flink", "run", "-d", *settings, "-c", "Shapes", str(jar), job]
+        said = client.submit(tasks, timeout_s=300)
+    job = {name: JOB.findall(text)[0] for name, text in said.items()}
+    rest = cluster.rest
+
+    wait(lambda: own_jobs.verify(rest, job["odd"]).ok)
+    problem = json.loads((tmp_path / "odd.json").read_text())
+    seen = observe(rest, job["odd"], problem, 4.0)
+    read, emitted = seen["sources"][0]["rate"], seen["queries"][0]["operators"][0]["output_rate"]
+    # A reading each 5 ms, at most; the last operator is a filter of every second, and called "Map".
+    assert 10 < read <= 200 and 0.3 < emitted / read < 0.7
+    rest.cancel(job["odd"])
+    cancelled = own_jobs.verify(rest, job["odd"])
+    assert not cancelled.ok and not cancelled.misplaced and cancelled.state == "CANCELED"
+
+    # A projection that emits more than it receives has a node of its own.
+    assert rest.wait_ended(job["kinds"], timeout_s=120) == "FINISHED"
+    kinds = own_jobs.verify(rest, job["kinds"])
+    assert kinds.ok and "more" in {row.operator for row in kinds.rows}
+
+    assert rest.wait_ended(job["fails"], timeout_s=120) == "FAILED"
+    failed = CliRunner().invoke(cluster_commands, ["verify", job["fails"], "--rest", rest.url])
+    assert failed.exit_code == 1 and "the job is FAILED" in failed.output
 
 
 def _observed(cluster: LocalCluster, job: str, tmp_path: Path) -> None:

@@ -268,7 +268,10 @@ def verify(
     rest: str | None,
     as_json: bool,
 ) -> None:
-    """Compare where each operator of JOB runs with its plan; exit code 1 when one is elsewhere."""
+    """Compare where each operator of JOB runs with its plan.
+
+    Exit code 1 when one is elsewhere, or the job neither runs nor has finished.
+    """
     if rest is not None:
         if plan is not None or problem is not None or at is not None:
             raise NovaError("--rest: goes without --at, --plan and --problem: the job has it all")
@@ -469,9 +472,7 @@ def _show(
         table = console.table(
             f"job {answer['job']}",
             ["operator", "planned", "runs on", "status"],
-            caption="every operator is where the plan has it"
-            if verification.ok
-            else "not as planned",
+            caption=verification.summary(),
         )
         for row in verification.rows:
             colour = "" if row.ok else "[red]"

@@ -227,6 +227,8 @@ class Rounds:
     ) -> Ran:
         # Verified after the measurement, to save time before it.
         if not failed and not (verification := job.verify()).ok:
+            if not verification.runs:
+                raise RunError(f"the job is {verification.state}")
             row = next(row for row in verification.rows if not row.ok)
             raise RunError(f"{row.operator} ran on {row.actual or 'no host'}, not on {row.node}")
         rows: Any = job.results(self.scratch).records

@@ -7,6 +7,7 @@ import java.util.Set;
 import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.flink.runtime.metrics.util.MetricUtils;
 
 /** How nodes and operators are called; nodes as in {@code nova_flink.names}. */
 final class Names {
@@ -21,6 +22,8 @@ final class Names {
   private static final Pattern KIND =
       Pattern.compile("^(Source|Sink): |: (Writer|Committer|Global Committer)$");
   private static final int LONGEST = 40;
+  // As in Flink's `MetricQueryService`.
+  private static final Pattern REPLACED = Pattern.compile("[ .:,]");
 
   private Names() {}
 
@@ -79,6 +82,11 @@ final class Names {
     made = made.replaceAll("^-+|-+$", "");
     made = made.length() > LONGEST ? made.substring(0, LONGEST).replaceAll("-+$", "") : made;
     return made.isEmpty() ? "operator" : made;
+  }
+
+  /** What Flink's REST interface calls the metrics of an operator. */
+  static String metric(String name) {
+    return REPLACED.matcher(MetricUtils.truncateOperatorName(name)).replaceAll("_");
   }
 
   /** A name as SQL may have to write it: {@code pressure-1} is a table {@code pressure_1}. */

@@ -269,12 +269,16 @@ final class Placing {
     }
   }
 
-  /** Write into an operator's description, which Flink's REST interface shows, what it is. */
+  /**
+   * Write into an operator's description, which Flink's REST interface shows, what it is: what
+   * Flink's metrics call it, its id and its node.
+   */
   private static void describe(StreamNode one, String id, String node) {
     String old = one.getOperatorDescription();
     String where = node == null ? "" : " at=" + Names.group(node).substring("at-".length());
+    String metrics = " [nova metrics=" + Names.metric(one.getOperatorName()) + "]";
     one.setOperatorDescription(
-        (old == null ? one.getOperatorName() : old) + " [nova id=" + id + where + "]");
+        (old == null ? one.getOperatorName() : old) + metrics + " [nova id=" + id + where + "]");
   }
 
   static Refusal unmapped(String kind, Step step) {
