@@ -17,6 +17,7 @@ from nova_engines.documents import read_plain
 if TYPE_CHECKING:
     from nova_flink.rest import Rest
 
+IMAGE, MEMORY = "flink:2.3.0", "1728m"
 rest_option = click.option(
     "--rest", metavar="URL", required=True, help="Of the cluster's REST interface."
 )
@@ -67,7 +68,51 @@ def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) ->
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def flink() -> None:
-    """Jobs of your own on Flink, which Nova's plug-in has placed."""
+    """Jobs of your own on Flink, which Nova's plug-in places."""
+
+
+@flink.command(short_help="Write what TaskManagers need to be nodes.")
+@click.argument("nodes", type=paths.INPUT)
+@shared.output_option("Directory to make; must not exist.", required=True)
+@click.option("--kubernetes", is_flag=True, help="Write a TaskManager for each node as pods.")
+@click.option("--image", metavar="IMAGE", help=f"Of Flink, on Kubernetes [default: {IMAGE}].")
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help=f"Of a TaskManager's process, on Kubernetes [default: {MEMORY}].",
+)
+@click.option(
+    "--jobmanager",
+    metavar="ADDRESS",
+    help="An existing one, on Kubernetes [default: one is written].",
+)
+def taskmanagers(
+    nodes: Path,
+    output: Path,
+    kubernetes: bool,
+    image: str | None,
+    memory: str | None,
+    jobmanager: str | None,
+) -> None:
+    """Write the settings by which TaskManagers of your own cluster are NODES.
+
+    NODES is a file with nodes, which may be a whole problem: three settings for each node's
+    TaskManager, or with --kubernetes a StatefulSet for each node.
+    """
+    from nova_core.model.files import read_addresses
+    from nova_engines.bundle import write_bundle
+    from nova_flink import own_cluster
+
+    if not kubernetes and (image or memory or jobmanager):
+        raise NovaError("--image, --memory, --jobmanager: go with --kubernetes")
+    addresses, title = read_addresses(nodes), nodes.name
+    if kubernetes:
+        pods = image or IMAGE, memory or MEMORY, jobmanager or ""
+        files = own_cluster.kubernetes_files(title, addresses, *pods)
+    else:
+        files = own_cluster.configuration_files(title, addresses)
+    written = write_bundle(output, files)
+    console.say(f"{len(written)} files in {output}; read {output / 'README.md'}")
 
 
 @flink.command(context_settings={"ignore_unknown_options": True})

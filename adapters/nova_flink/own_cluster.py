@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import yaml
 
-from nova_core.errors import NovaError
 from nova_engines.names import sanitised
 from nova_flink.configuration import SLOTS, node_settings
 
-if TYPE_CHECKING:
-    from nova_core.model.problem import Problem
-
 README = """\
-# Nodes of {problem} for a Flink cluster of your own
+# Nodes of {title} for a Flink cluster of your own
 
 Each file here belongs to the TaskManager of one node. Either add its lines to `conf/config.yaml`
 there, beside what is in it:
@@ -41,7 +37,7 @@ where it is, and Nova's page on Flink what to set.
 
 
 KUBERNETES = """\
-# Nodes of {problem} as pods of Flink on Kubernetes
+# Nodes of {title} as pods of Flink on Kubernetes
 
     kubectl apply {files}
 
@@ -61,20 +57,21 @@ JOB_MANAGER = "nova-jobmanager"
 RPC, BLOBS, REST = 6123, 6124, 8081
 
 
-def configuration_files(problem: Problem) -> dict[str, str]:
-    """A bundle with the settings of every node of a problem.
+def configuration_files(title: str, nodes: Iterable[str]) -> dict[str, str]:
+    """A bundle with the settings of every node.
 
-    Raises:
-        NovaError: for a problem without nodes.
+    Args:
+        title: what the nodes are of.
+        nodes: their names.
     """
-    nodes, files = _nodes(problem), {}
+    files = {}
     for node in nodes:
         configuration, name = node_settings(node), sanitised(node)
         options = " ".join(f"-D{key}={value}" for key, value in configuration.items())
         files[f"{name}.yaml"] = _lines(configuration)
         files[f"{name}.options"] = f"{options}\n"
     rows = "\n".join(f"| {node} | `{sanitised(node)}.yaml` |" for node in nodes)
-    files["README.md"] = README.format(problem=problem.name, units=SLOTS, rows=rows)
+    files["README.md"] = README.format(title=title, units=SLOTS, rows=rows)
     return files
 
 
@@ -82,47 +79,37 @@ def _lines(configuration: Mapping[str, object]) -> str:
     return "".join(f"{key}: {value}\n" for key, value in configuration.items())
 
 
-def _nodes(problem: Problem) -> list[str]:
-    nodes = [str(one) for one in problem.nodes.ids]
-    if not nodes:
-        raise NovaError(f"problem {problem.name}: has no nodes")
-    return nodes
-
-
 # --- on Kubernetes ------------------------------------------------------------------------------
 
 
-def kubernetes_files(problem: Problem, image: str, memory: str, job_manager: str) -> dict[str, str]:
-    """A bundle with a StatefulSet for every node of a problem, and a JobManager.
+def kubernetes_files(
+    title: str, addresses: Mapping[str, str], image: str, memory: str, job_manager: str
+) -> dict[str, str]:
+    """A bundle with a StatefulSet for every node, and a JobManager.
 
     Args:
-        problem: has the nodes; a pod runs on the Kubernetes node named like a node's `host`, or
-            like the node.
+        title: what the nodes are of.
+        addresses: the Kubernetes node of each node, where it is not called like the node.
         image: of Flink.
         memory: of a TaskManager's process, such as ``1728m``.
         job_manager: address of an existing one; if empty, one is written.
-
-    Raises:
-        NovaError: for a problem without nodes.
     """
-    nodes = _nodes(problem)
-    hosts = nodes if problem.nodes.host is None else problem.nodes.host.tolist()
     documents = {} if job_manager else {"jobmanager.yaml": _job_manager(image)}
     sets, rows = [], []
-    for number, (node, host) in enumerate(zip(nodes, hosts, strict=True), 1):
+    for number, (node, host) in enumerate(addresses.items(), 1):
         configuration = {
             "jobmanager.rpc.address": job_manager or JOB_MANAGER,
             **node_settings(node),
             "taskmanager.memory.process.size": memory,
         }
         name = f"nova-taskmanager-{number}"
-        sets.append(_task_manager(name, node, str(host) or node, image, configuration))
-        rows.append(f"| {node} | {name} | {str(host) or node} |")
+        sets.append(_task_manager(name, node, host or node, image, configuration))
+        rows.append(f"| {node} | {name} | {host or node} |")
     documents["taskmanagers.yaml"] = sets
     readme = KUBERNETES.format(
-        problem=problem.name,
+        title=title,
         files=" ".join(f"-f {name}" for name in documents),
-        count=len(nodes),
+        count=len(addresses),
         manager=f", under the JobManager at {job_manager}" if job_manager else ", and a JobManager",
         rows="\n".join(rows),
     )

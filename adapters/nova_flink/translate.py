@@ -13,7 +13,6 @@ from nova_engines.dataflow import Dataflow
 from nova_engines.names import sanitised
 from nova_engines.nodes import COORDINATOR, nodes_of
 from nova_engines.workload import Workload
-from nova_flink import own_cluster
 from nova_flink.client import JVM
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.home import EXTENSION, FlinkHome
@@ -47,12 +46,6 @@ class Options(BrokerOptions):
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
         coordinator: the node that runs the JobManager; the first sink's, if not given.
         results: file the sink writes on its node; in its work directory, if not given.
-        form: ``bundle`` is a cluster and Nova's own job; ``config`` only the settings that
-            TaskManagers of an existing cluster need; ``kubernetes`` a TaskManager for each node as
-            pods.
-        image: of Flink, on Kubernetes.
-        memory: of a TaskManager's process, on Kubernetes.
-        jobmanager: address of an existing one, on Kubernetes; if empty, one is written.
     """
 
     sockets: str = ""
@@ -61,10 +54,6 @@ class Options(BrokerOptions):
     work: str = "/tmp/nova-flink"
     coordinator: str = ""
     results: str = ""
-    form: str = "bundle"
-    image: str = "flink:2.3.0"
-    memory: str = "1728m"
-    jobmanager: str = ""
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
@@ -75,13 +64,6 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     names.
     """
     chosen = bundle.read_options(Options, options, "Flink")
-    if chosen.form == "config":
-        return bundle.write_bundle(directory, own_cluster.configuration_files(problem))
-    if chosen.form == "kubernetes":
-        pods = chosen.image, chosen.memory, chosen.jobmanager
-        return bundle.write_bundle(directory, own_cluster.kubernetes_files(problem, *pods))
-    if chosen.form != "bundle":
-        raise NovaError(f"option form: {chosen.form!r}: expected bundle, config or kubernetes")
     if chosen.sockets and chosen.kafka:
         raise NovaError("options sockets and kafka: give one; a workload may have sources of both")
     workload = bundle.workload_of(chosen, problem)

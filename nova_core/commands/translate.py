@@ -19,10 +19,8 @@ from nova_core.commands import shared
     "--as",
     "form",
     metavar="FORM",
-    help="What to write, where an engine knows several: for Flink bundle (a cluster and a job: the "
-    "default), config (the three settings that each TaskManager of your own cluster needs) or "
-    "kubernetes (a StatefulSet for each node); for Spark bundle or stages (rules that place a "
-    "query of your own).",
+    help="What to write, where an engine knows several: for Spark bundle (a job: the default) or "
+    "stages (rules that place a query of your own).",
 )
 @shared.output_option("Directory to make; must not exist.", required=True)
 @shared.settings_option("An option of the engine's translation; may be repeated.")
@@ -44,7 +42,7 @@ def translate(
     if form is not None:
         options["form"] = form
     # Nova's own job joins pairs; user-defined jobs may differ.
-    any_plan = options.get("form") in ("config", "kubernetes", "stages")
+    any_plan = options.get("form") == "stages"
     loaded = shared.load_problem(problem, capacity, pairs_only=not any_plan)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:

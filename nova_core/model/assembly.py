@@ -58,6 +58,19 @@ def read_document(path: Path, locate: Locate | None = None) -> Problem:
     return Assembly(document, path, locate).problem()
 
 
+def read_addresses(path: Path) -> dict[str, str]:
+    """Addresses of a document's nodes by their names, empty where there are none.
+
+    Args:
+        path: a ``.yaml``, ``.yml`` or ``.json`` file; of what it has, only the nodes are read.
+
+    Raises:
+        ProblemError: naming the file, the field, the value and what would be accepted.
+    """
+    document = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
+    return Assembly(document, path).addresses()
+
+
 def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path) -> Joins:
     """A document's joins of logical streams.
 
@@ -127,6 +140,12 @@ class Assembly:
             problem = replace(problem, queries=bound_queries(problem, str(self._path)))
         validate_problem(problem, str(self._path), self._files)
         return problem
+
+    def addresses(self) -> dict[str, str]:
+        """Addresses of the nodes, see `read_addresses`."""
+        ids, table = self._node_ids.tolist(), self._node_table
+        hosts = table.text("host", "").tolist() if "host" in table else [""] * len(ids)
+        return dict(zip(ids, hosts, strict=True))
 
     # --- tables ---------------------------------------------------------------------------------
 

@@ -145,9 +145,7 @@ def read_problem(
         from nova_core.model.instances import read_instance
 
         return read_instance(place, capacity)
-    document = _document_in(place, "problem", ProblemError) if place.is_dir() else place
-    if not place.is_dir() and place.exists():
-        _document_suffix(place, "problem", ProblemError)
+    document = _problem_document(place)
     if capacity not in (None, UNLIMITED):
         raise ProblemError(
             f"{place}: capacity column {capacity!r}: only a directory with nodes.csv and joins.csv "
@@ -159,6 +157,28 @@ def read_problem(
     if capacity == UNLIMITED:
         problem = problem.with_capacity(np.full(len(problem.nodes), np.inf))
     return problem
+
+
+def _problem_document(place: Path) -> Path:
+    if place.is_dir():
+        return _document_in(place, "problem", ProblemError)
+    if place.exists():
+        _document_suffix(place, "problem", ProblemError)
+    return place
+
+
+def read_addresses(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Addresses (``host``) of a problem's nodes by their names, empty where it has none.
+
+    Args:
+        path: as of `read_problem`; the document may have nodes alone, since nothing else is read.
+
+    Raises:
+        ProblemError: naming the file, the field, the value and what would be accepted.
+    """
+    from nova_core.model.assembly import read_addresses as read
+
+    return read(_problem_document(Path(path)))
 
 
 def write_problem(

@@ -212,7 +212,7 @@ USES: tuple[Use, ...] = (
         slow=True),
     Use("observe x {queries.yaml} --rest 127.0.0.1:9 -o out.json", codes=(2,)),
     Use("flink move x {query-plan.json} --rest 127.0.0.1:9 -- true", codes=(2,)),
-    Use(f"translate {{plan.json}} {P} --engine flink --as config -o out"),
+    Use("flink taskmanagers {problem.yaml} -o out"),
     Use("generate --nodes 20 -o out.yaml", ("plot out.yaml -o out.svg",)),
     Use("scale embed {problem.yaml} -o out", codes=(2,)),
     Use("scale plan {problem.yaml} -o out", codes=(2,)),

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_plans import random_plan
 
 from nova_core.errors import NovaError
 from nova_engines.names import sanitised
@@ -19,7 +18,6 @@ from nova_flink import commands, moving, names, observing, own_jobs
 from nova_flink.observing import observe
 from nova_flink.pin import PinError, pin
 from nova_flink.rest import FlinkError, Rest
-from nova_flink.translate import translate
 
 JOIN = """[13]:WindowJoin(joinType=[InnerJoin]) [nova metrics=WindowJoin[13]] \
 [nova id=windowjoin#0 at=barn]<br/>\
@@ -219,40 +217,70 @@ def _flattened(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+ADDRESSES = {"hill.1": "hill.1", "room 2": "worker-2"}
+NODES = """\
+nova: 1
+nodes:
+  - {id: hill.1, capacity: 10}
+  - {id: "room 2", capacity: 20, host: worker-2}
+"""
+
+
+def _task_managers(tmp_path: Path, *options: str, nodes: str = NODES) -> Path:
+    file, out = tmp_path / "nodes.yaml", tmp_path / f"made{len(options)}"
+    file.write_text(nodes)
+    commands.flink.main(
+        ["taskmanagers", str(file), "-o", str(out), *options], standalone_mode=False
+    )
+    return out
+
+
 def test_a_task_manager_of_any_cluster_needs_three_settings(tmp_path: Path) -> None:
-    plan = random_plan(2)
-    written = translate(plan, plan.problem, tmp_path / "made", form="config")
-    nodes = [str(one) for one in plan.problem.nodes.ids]
-    ends = {f"{sanitised(node)}.{end}" for node in nodes for end in ("yaml", "options")}
-    assert {path.name for path in written} == {"README.md", *ends}
-    told = yaml.safe_load((tmp_path / "made" / f"{sanitised(nodes[0])}.yaml").read_text())
-    resource = names.resource(nodes[0])
+    made = _task_managers(tmp_path)
+    names_of = {f"{sanitised(node)}.{end}" for node in ADDRESSES for end in ("yaml", "options")}
+    assert {path.name for path in made.iterdir()} == {"README.md", *names_of}
+    told = yaml.safe_load((made / "hill_2e_1.yaml").read_text())
     assert told == {
-        "taskmanager.resource-id": names.task_manager(nodes[0]),
-        "external-resources": resource,
-        f"external-resource.{resource}.amount": 1000,
+        "taskmanager.resource-id": "tm-hill_2e_1",
+        "external-resources": "node-hill_2e_1",
+        "external-resource.node-hill_2e_1.amount": 1000,
     }
-    with pytest.raises(NovaError, match="expected bundle, config or kubernetes"):
-        translate(plan, plan.problem, tmp_path / "other", form="yaml")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "words"),
+    [
+        ("nova: 1\nnodes: []", [], "nodes: none"),
+        ("nova: 1\nname: field", [], "field 'nodes' is missing"),
+        ("nova: 1\nnodes: [{id: a, capacity: 1}, {id: a, capacity: 1}]", [], "'a'"),
+        ("nova: 1\nnodes: [{id: a, capacty: 1}]", [], "capacty"),
+        (NODES, ["--image", "mine:1"], "go with --kubernetes"),
+    ],
+)
+def test_no_settings_of_damaged_nodes(
+    tmp_path: Path, nodes: str, options: list[str], words: str
+) -> None:
+    with pytest.raises(NovaError, match=words):
+        _task_managers(tmp_path, *options, nodes=nodes)
+    assert [path.name for path in tmp_path.iterdir()] == ["nodes.yaml"]
 
 
 def test_a_task_manager_per_node_on_kubernetes(tmp_path: Path) -> None:
-    plan = random_plan(2)
-    nodes = [str(one) for one in plan.problem.nodes.ids]
-    given = {"form": "kubernetes", "image": "mine:1", "memory": "2g"}
-    written = translate(plan, plan.problem, tmp_path / "made", **given)
-    assert {path.name for path in written} == {"README.md", "jobmanager.yaml", "taskmanagers.yaml"}
-    service, manager = yaml.safe_load_all((tmp_path / "made/jobmanager.yaml").read_text())
+    made = _task_managers(tmp_path, "--kubernetes", "--image", "mine:1", "--memory", "2g")
+    assert {path.name for path in made.iterdir()} == {
+        *("README.md", "jobmanager.yaml", "taskmanagers.yaml")
+    }
+    service, manager = yaml.safe_load_all((made / "jobmanager.yaml").read_text())
     assert service["spec"]["selector"] == manager["spec"]["selector"]["matchLabels"]
-    sets = list(yaml.safe_load_all((tmp_path / "made/taskmanagers.yaml").read_text()))
-    assert [one["metadata"]["annotations"]["nova/node"] for one in sets] == nodes
+    sets = list(yaml.safe_load_all((made / "taskmanagers.yaml").read_text()))
+    assert [one["metadata"]["annotations"]["nova/node"] for one in sets] == list(ADDRESSES)
     names_of_sets = [one["metadata"]["name"] for one in sets]
-    assert len(set(names_of_sets)) == len(nodes)
-    for node, one in zip(nodes, sets, strict=True):
+    assert len(set(names_of_sets)) == len(ADDRESSES)
+    for (node, host), one in zip(ADDRESSES.items(), sets, strict=True):
         assert one["kind"] == "StatefulSet" and one["spec"]["replicas"] == 1
         pod = one["spec"]["template"]
         assert pod["metadata"]["labels"] == one["spec"]["selector"]["matchLabels"]
-        assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": node}
+        assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": host}
         (container,) = pod["spec"]["containers"]
         assert (container["image"], container["args"]) == ("mine:1", ["taskmanager"])
         told = yaml.safe_load(container["env"][0]["value"])
@@ -260,8 +288,6 @@ def test_a_task_manager_per_node_on_kubernetes(tmp_path: Path) -> None:
         assert told["jobmanager.rpc.address"] == service["metadata"]["name"]
         assert told["taskmanager.memory.process.size"] == "2g"
     # Beside a JobManager that is there.
-    translate(plan, plan.problem, tmp_path / "beside", form="kubernetes", jobmanager="flink-rest")
-    assert not (tmp_path / "beside" / "jobmanager.yaml").exists()
-    assert (
-        "jobmanager.rpc.address: flink-rest" in (tmp_path / "beside/taskmanagers.yaml").read_text()
-    )
+    beside = _task_managers(tmp_path, "--kubernetes", "--jobmanager", "flink-rest")
+    assert not (beside / "jobmanager.yaml").exists()
+    assert "jobmanager.rpc.address: flink-rest" in (beside / "taskmanagers.yaml").read_text()
