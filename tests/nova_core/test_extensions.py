@@ -12,8 +12,8 @@ from nova_core.strategies import create
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
-    found = [EntryPoint(name, place, "things") for name, place in places.items()]
-    monkeypatch.setattr("nova_core.extensions.entry_points", lambda group: found)
+    found = {name: EntryPoint(name, place, "things") for name, place in places.items()}
+    monkeypatch.setattr("nova_core.extensions._installed", lambda group: found)
 
 
 def test_names_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +34,18 @@ def test_a_package_that_cannot_be_loaded_is_named(
     install(monkeypatch, broken=place)
     with pytest.raises(ProblemError, match=f"strategy broken: cannot load {place}: "):
         create("broken")
+
+
+def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = []
+
+    def counted(group: str) -> list[EntryPoint]:
+        looked_up.append(group)
+        return [EntryPoint("some", "nova_core.strategies.nova:Nova", group)]
+
+    monkeypatch.setattr("nova_core.extensions.entry_points", counted)
+    create_once = Extensions("a group of this test", "thing")
+    for _ in range(3):
+        create_once.load("some")
+        create_once.names()
+    assert looked_up == ["a group of this test"]
