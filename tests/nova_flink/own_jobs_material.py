@@ -58,7 +58,7 @@ def cluster_of_others(
     home = FlinkHome.default()
     require(home)
     common = {
-        "taskmanager.memory.managed.size": "256m",
+        "taskmanager.memory.managed.size": "96m",
         # What batch jobs read files of other operators with; the default is all there is.
         "taskmanager.memory.framework.off-heap.batch-shuffle.size": "4m",
         # A process may wait for its turn on a busy machine.

@@ -34,6 +34,7 @@ final class Slots {
   private final Map<String, Integer> counts = new LinkedHashMap<>();
   private final Map<String, Set<String>> groups = new HashMap<>();
   private final Map<String, MemorySize> managed = new HashMap<>();
+  private final Map<StreamNode, MemorySize> parts = new HashMap<>();
   private final Map<String, ResourceProfile> profiles = new LinkedHashMap<>();
 
   /** The slots of a placement; refuses what the job's author forbids. */
@@ -42,6 +43,7 @@ final class Slots {
     this.configuration = configuration;
     Map<String, String> together = new HashMap<>();
     for (Step step : shape.steps) {
+      share(step);
       List<Placement.Instance> pieces = placement.cuts.get(step);
       for (StreamNode one : step.members) {
         if (pieces != null && one == step.head) {
@@ -59,6 +61,13 @@ final class Slots {
       }
     }
     counts.keySet().forEach(node -> profiles.put(node, profile(node)));
+  }
+
+  /** Operators that may become a chain have a slot's managed memory together. */
+  private void share(Step step) {
+    long using = step.members.stream().filter(one -> managed(one).getBytes() > 0).count();
+    step.members.forEach(
+        one -> parts.put(one, new MemorySize(managed(one).getBytes() / Math.max(1, using))));
   }
 
   private void add(StreamNode one, String node) {
@@ -188,7 +197,7 @@ final class Slots {
             // those of a chain ask for.
             ResourceSpec asked =
                 ResourceSpec.newBuilder(CPU.getValue().doubleValue(), HEAP)
-                    .setManagedMemory(managed(one))
+                    .setManagedMemory(parts.getOrDefault(one, managed(one)))
                     .setExtendedResource(unit(node, share))
                     .build();
             graph.setResources(one.getId(), asked, asked);
