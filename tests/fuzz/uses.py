@@ -190,6 +190,7 @@ USES: tuple[Use, ...] = (
     Use(f"translate {{plan.json}} {P} --engine flink -o out --set workload={{workload.json}}"),
     Use("bench kernels --sizes 100 --repeat 1 --instances {instance}", slow=True),
     Use("bench queries --sizes 20 --repeat 1"),
+    Use("bench guard --against no-such-commit --sizes 200", codes=(2,)),
     Use("bench simulator --ranges rack --traces 2 --repeat 1"),
     Use("bench predictions --filters 1 --hidden 8 --candidates 9 --repeat 1"),
     Use("bench live --sizes 200 --events 10", slow=True),

@@ -314,6 +314,54 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
 
 @bench.command()
+@click.option("--against", metavar="REV", help="The other commit.  [default: the last tag]")
+@sizes_option(
+    "1000,10000,1000000",
+    least=MIN_NODES_LIVE,
+    reason=f"live placement is timed on {MIN_NODES_LIVE} nodes or more",
+)
+@click.option(
+    "--query-sizes",
+    type=Sizes(),
+    default="1000,10000",
+    show_default=True,
+    help="Numbers of nodes that whole queries are placed on; '' for none.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="How often each commit has its turn.",
+)
+@repeat_option(3, " in a turn; the quickest counts.")
+@click.option("--events", type=at_least(10), default=1000, show_default=True, help="Of each kind.")
+@seed_option
+@table_option
+@shared.json_option
+def guard(
+    against: str | None,
+    sizes: list[int],
+    query_sizes: list[int],
+    output: Path | None,
+    as_json: bool,
+    **of_case: Any,
+) -> None:
+    """Compare the kernels' speed with that of another commit, the two in turn; needs a checkout.
+
+    Placement without and with refinement, every live event, and whole queries: CPU time, on one
+    core, without compiling.
+    """
+    from nova_harness.bench import guard as benchmark
+    from nova_harness.bench.base import answer
+
+    _some([*sizes, *query_sizes], " or --query-sizes")
+    case = benchmark.Case(tuple(sizes), tuple(query_sizes), **of_case)
+    measurements = benchmark.measure(case, against)
+    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
+
+
+@bench.command()
 @click.option(
     "--hosts",
     type=Counts(),
