@@ -13,7 +13,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,8 @@ SINKS = 20
 def quickest(work: Callable[[], Any], repeat: int) -> float:
     """Seconds of CPU time of the quickest run; runs of microseconds are repeated for 0.2 s."""
     times: list[float] = []
+    gc.collect()
     while len(times) < repeat or sum(times) < 0.2:
-        gc.collect()
         start = time.process_time()
         work()
         times.append(time.process_time() - start)
@@ -45,8 +47,12 @@ def placement(nodes: int, repeat: int, seed: int) -> dict[str, float]:
     for step, refine in (("place", False), ("place, refined", True)):
         strategy = create("nova", sigma=0.4, refine=refine, on_full="spread")
         strategy.place(small)
-        # A problem keeps columns it has worked out; copies start from the bare inputs.
-        found[step] = quickest(lambda on=strategy: on.place(replace(problem)), repeat)
+
+        def place(strategy: Any = strategy) -> Any:
+            # A problem keeps columns it has worked out; copies start from the bare inputs.
+            return strategy.place(replace(problem))
+
+        found[step] = quickest(place, repeat)
     return found
 
 
@@ -59,64 +65,58 @@ def queries(nodes: int, repeat: int, seed: int) -> dict[str, float]:
     return found
 
 
+def _module(*names: str) -> Any:
+    """The first of these modules that there is: some have moved since b4bfb64."""
+    for name in names[:-1]:
+        with suppress(ImportError):
+            return import_module(name)
+    return import_module(names[-1])
+
+
 def _query_placer(nodes: int, objective: str, seed: int) -> Callable[[], Any]:
-    try:
-        from nova_harness.bench.queries import generated
-    except ImportError:  # up to b4bfb64
-        from nova_core.queries import QueryParameters, place_queries
-        from nova_harness.measure_queries import generated
-
-        problem, parsed = generated(nodes, seed)
-        parameters = QueryParameters(objective=objective)
-        return lambda: place_queries(problem, parsed, parameters)
-    from nova_core.strategies import place
-
-    problem = generated(nodes, seed)
-    return lambda: place(problem, objective=objective)
+    made = _module("nova_harness.bench.queries", "nova_harness.measure_queries").generated(
+        nodes, seed
+    )
+    if not isinstance(made, tuple):
+        place = import_module("nova_core.strategies").place
+        return lambda: place(made, objective=objective)
+    # Up to b4bfb64, queries were no part of problems.
+    old = import_module("nova_core.queries")
+    return lambda: old.place_queries(*made, old.QueryParameters(objective=objective))
 
 
 def live(nodes: int, events: int, seed: int, kinds: Sequence[str]) -> dict[str, float]:
     """The median event of each kind, applied to a live placement."""
-    _, shares, benchmark = _live_modules()
+    benchmark = _live_benchmark()
     from nova_core.placement.live import LivePlacement
     from nova_core.strategies import create
 
-    names = {}
-    for kind in kinds:
-        assert kind in shares
-        names[f"live, {kind}"] = kind
     problem = benchmark.live_problem(nodes, seed)
     placed = LivePlacement(problem, create("nova", refine=False).place(problem))
     draw = _stream(placed, problem, seed)
     found = {}
-    for step, kind in names.items():
+    for kind in kinds:
         draw.only(kind)
         _apply(placed, draw, min(WARM_UP, events))
         # A small topology would run out of nodes and sources to remove.
-        found[step] = _apply(placed, draw, min(events, max(50, nodes // 20)))
+        found[f"live, {kind}"] = _apply(placed, draw, min(events, max(50, nodes // 20)))
     return found
 
 
-def _live_modules() -> tuple[Any, Any, Any]:
-    try:
-        from nova_harness.bench import live as benchmark
-        from nova_workloads.live_events import SHARES, RandomEvents
-    except ImportError:  # up to b4bfb64
-        from nova_harness import measure_live as benchmark  # type: ignore[no-redef]
-        from nova_harness.live_events import SHARES, RandomEvents
-    return RandomEvents, SHARES, benchmark
+def _live_benchmark() -> Any:
+    return _module("nova_harness.bench.live", "nova_harness.measure_live")
 
 
 def _stream(placed: Any, problem: Any, seed: int) -> Any:
     """Random events; sinks move to nodes that are added for it."""
-    random_events, _, benchmark = _live_modules()
+    benchmark = _live_benchmark()
     random = np.random.default_rng(seed)
     sinks = [f"sink-{number}" for number in range(SINKS)]
     for name in sinks:
         position = random.choice(problem.nodes.position).tolist()
         row = benchmark.NodeRow(id=name, capacity="unlimited", position=position, worker=False)
         placed.apply(benchmark.AddWorker(node=row))
-    return random_events(placed.problem(), seed, sinks=sinks)
+    return benchmark.RandomEvents(placed.problem(), seed, sinks=sinks)
 
 
 def _apply(placed: Any, draw: Any, count: int) -> float:
@@ -143,7 +143,7 @@ def main(kind: str, nodes: int, repeat: int, seed: int, events: int, names: Sequ
 
     answer: Any
     if kind == "kinds":
-        answer = list(_live_modules()[1])
+        answer = list(_live_benchmark().SHARES)
     elif kind == "live":
         answer = live(nodes, events, seed, names)
     else:
@@ -152,4 +152,5 @@ def main(kind: str, nodes: int, repeat: int, seed: int, events: int, names: Sequ
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6:])
+    numbers = [int(text) for text in sys.argv[2:6]]
+    main(sys.argv[1], numbers[0], numbers[1], numbers[2], numbers[3], sys.argv[6:])
