@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,8 +13,13 @@ from nova_core.errors import NovaError
 
 
 @cache
-def _installed(group: str) -> dict[str, EntryPoint]:
-    """Entry points by name; to look through all that is installed takes longer than to place."""
+def _installed(group: str, places: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Entry points by name; to look through all that is installed takes longer than to place.
+
+    Args:
+        group: of the entry points.
+        places: ``sys.path``; with another one, other packages are installed.
+    """
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
@@ -34,7 +40,7 @@ class Extensions:
     order: Callable[[str], Any] = str
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return _installed(self.group)
+        return _installed(self.group, tuple(sys.path))
 
     def names(self) -> list[str]:
         """Names of all that are installed, in order."""

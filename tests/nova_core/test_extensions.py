@@ -13,7 +13,7 @@ from nova_core.strategies import create
 
 def install(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
     found = {name: EntryPoint(name, place, "things") for name, place in places.items()}
-    monkeypatch.setattr("nova_core.extensions._installed", lambda group: found)
+    monkeypatch.setattr("nova_core.extensions._installed", lambda group, places: found)
 
 
 def test_names_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
