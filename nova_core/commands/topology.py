@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 # Nodes that are named as the worst.
 WORST = 10
 latencies_argument = click.argument("latencies", type=paths.INPUT)
+is_option = click.option(
+    "--is",
+    "what",
+    type=LazyChoice("nova_core.model.latencies:ONE_WAY"),
+    help="What LATENCIES are; half of a round trip counts [default: one-way; of a column rtt, "
+    "round-trip].",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +38,8 @@ def topology() -> None:
     """Turn measured latencies into the cost space joins are placed in.
 
     LATENCIES is a matrix (.csv, .csv.gz, .parquet, .arrow: a column per node), a table of measured
-    pairs (source, target, latency in ms, perhaps time), or a problem that holds either.
+    pairs (source, target, latency in ms, perhaps time), or a problem that holds either. Latencies
+    are one-way ones; with --is round-trip, or in a column rtt, half of them counts.
     """
 
 
@@ -73,6 +81,7 @@ def topology() -> None:
     help="Share of those that are a node's nearest; the others are random.",
 )
 @shared.seed_option()
+@is_option
 @click.option(
     "--metric",
     "metrics",
@@ -83,7 +92,12 @@ def topology() -> None:
 )
 @shared.json_option
 def embed(
-    latencies: Path, output: Path, metrics: tuple[str, ...], as_json: bool, **options: Any
+    latencies: Path,
+    output: Path,
+    what: str | None,
+    metrics: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Work out coordinates from LATENCIES, and heights."""
     from nova_core.costspace.automatic import embed_measurements
@@ -94,7 +108,7 @@ def embed(
     added = [Metric.parse(text) for text in metrics]
     require_writable(output)
     with shared.working():
-        measured = read_measurements(latencies)
+        measured = read_measurements(latencies, what)
         require_output(output, measured, added)
         with console.progress("embedding") as progress:
             space, used = embed_measurements(measured, progress=progress, **options)
@@ -175,8 +189,9 @@ def import_(file: Path, output: Path, delay: str | None, links_only: bool, as_js
 
 @topology.command()
 @latencies_argument
+@is_option
 @shared.json_option
-def measure(latencies: Path, as_json: bool) -> None:
+def measure(latencies: Path, what: str | None, as_json: bool) -> None:
     """Tell how LATENCIES are distributed, and how far they are from a metric space.
 
     Symmetry, coverage, and violations of the triangle inequality: three nodes where the detour
@@ -186,7 +201,7 @@ def measure(latencies: Path, as_json: bool) -> None:
     from nova_core.costspace.statistics import statistics_of
 
     with shared.working():
-        measured = read_measurements(latencies)
+        measured = read_measurements(latencies, what)
         statistics = statistics_of(measured)
     if as_json:
         console.print_json(statistics.to_dict())
@@ -208,8 +223,9 @@ optional_latencies = click.argument("latencies", type=paths.INPUT, required=Fals
     show_default=True,
     help="How many of the worst nodes are named; 0 for all.",
 )
+@is_option
 @shared.json_option
-def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None:
+def error(space: Path, latencies: Path | None, rows: int, what: str | None, as_json: bool) -> None:
     """Compare the cost space SPACE with measured LATENCIES.
 
     SPACE is a table of nodes (id, x, y, ..., height) or a problem; LATENCIES may be left out if
@@ -219,7 +235,7 @@ def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None
     from nova_core.costspace.space_files import read_compared
 
     with shared.working():
-        ids, where, pairs = read_compared(space, latencies)
+        ids, where, pairs = read_compared(space, latencies, what)
         if pairs is None:
             raise NovaError(f"{space}: holds no measured latencies; name a file of them as well")
         report = errors(where, pairs)
@@ -234,8 +250,11 @@ def error(space: Path, latencies: Path | None, rows: int, as_json: bool) -> None
 @space_argument
 @optional_latencies
 @shared.output_option("A .png or .svg file.", required=True)
+@is_option
 @shared.json_option
-def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> None:
+def plot(
+    space: Path, latencies: Path | None, output: Path, what: str | None, as_json: bool
+) -> None:
     """Draw the cost space SPACE with its heights, and how well it tells LATENCIES.
 
     SPACE and LATENCIES are as for `nova topology error`; without latencies only the map is drawn.
@@ -244,7 +263,7 @@ def plot(space: Path, latencies: Path | None, output: Path, as_json: bool) -> No
     from nova_core.plotting.cost_space import save_space_plot
 
     with shared.working():
-        ids, where, pairs = read_compared(space, latencies)
+        ids, where, pairs = read_compared(space, latencies, what)
         save_space_plot(output, space.name, where, pairs)
     if as_json:
         console.print_json({"nodes": len(ids), "written": str(output)})

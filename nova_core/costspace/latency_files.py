@@ -17,7 +17,7 @@ from nova_core.costspace.percentile_filter import filtered
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import Kind, read_columns
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
-from nova_core.model.latencies import read_latency
+from nova_core.model.latencies import ONE_WAY, doubt, read_latency
 from nova_core.model.packed import PackedError, check_packed
 from nova_core.model.problem import Bools, Floats, Ints, PairLatencies, Problem, Strings
 from nova_core.model.validation import check_ids
@@ -27,11 +27,14 @@ _PAIR_KINDS: dict[str, Kind] = {
     "source": "text",
     "target": "text",
     "latency": "number",
+    "rtt": "number",
     "from": "text",
     "to": "text",
     "ms": "number",
 }
-_NAMINGS = (("source", "target", "latency"), ("from", "to", "ms"))
+# What stands for a lost answer.
+LOST = -1.0
+_NAMINGS = (("source", "target", "latency"), ("source", "target", "rtt"), ("from", "to", "ms"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +79,26 @@ class Measurements:
         return PairLatencies(key // n, key % n, mean)
 
 
-def read_measurements(path: Path) -> Measurements:
-    """Read latencies: a matrix, rows of pairs, or a problem with either.
+def read_measurements(path: Path, what: str | None = None) -> Measurements:
+    """Read latencies, as one-way ones: a matrix, rows of pairs, or a problem with either.
 
     Args:
         path: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.arrow`` with a column per node (a matrix)
-            or the columns source, target, latency and perhaps time; or a problem.
+            or the columns source, target, latency (or rtt) and perhaps time; or a problem.
+        what: they are, of `ONE_WAY`; None for what the file says: a problem by its field ``is``,
+            rows of pairs by the column's name, a matrix nothing, which means one way.
 
     Raises:
         ProblemError: naming the file, the place and what would be accepted.
 
     Warns:
-        ProblemWarning: for rows without a latency, which are left out.
+        ProblemWarning: for rows without a latency, which are left out, and for round trips, half of
+            which counts.
     """
     if path.is_dir() or path.suffix.lower() in DOCUMENT_SUFFIXES:
         # The caller computes positions, so none are computed here.
+        if what is not None:
+            raise ProblemError(f"{path}: a problem says itself what its latencies are: latency.is")
         problem = read_problem(path, locate=lambda ids, *_: (np.zeros((len(ids), 1)), None))
         return of_problem(problem, str(path))
     if not path.name.endswith(TABLE_SUFFIXES):
@@ -102,13 +110,26 @@ def read_measurements(path: Path) -> Measurements:
     names = column_names(path)
     for naming in _NAMINGS:
         if set(naming) <= set(names):
-            return _of_rows(path, naming)
+            said = "round-trip" if naming[2] == "rtt" else None
+            if said and what not in (None, said):
+                raise ProblemError(f"{path}: column rtt: round trips, not {what}")
+            return _of_rows(path, naming, _share(path, what or said))
     if {"source", "target"} <= set(names) or {"from", "to"} <= set(names):
         raise ProblemError(
-            f"{path}: columns {', '.join(names)}; rows of pairs need source, target, latency (ms)"
+            f"{path}: columns {', '.join(names)}; rows of pairs need source, target, and latency "
+            "(one way) or rtt (round trip), ms"
         )
     ids, matrix = read_latency(path)
-    return _of_matrix(str(path), np.array(ids, np.str_), matrix)
+    return _of_matrix(str(path), np.array(ids, np.str_), matrix * _share(path, what))
+
+
+def _share(path: Path, what: str | None) -> float:
+    """How much of a latency that is read counts; a note says so of round trips."""
+    share = ONE_WAY[what or "one-way"]
+    if share != 1:
+        text = f"{path}: round trips; half of each counts, as latencies of problems are one way"
+        warnings.warn(text, ProblemWarning, stacklevel=3)
+    return share
 
 
 def of_problem(problem: Problem, where: str) -> Measurements:
@@ -130,6 +151,8 @@ def of_problem(problem: Problem, where: str) -> Measurements:
 def _of_matrix(where: str, ids: Strings, matrix: Floats) -> Measurements:
     names = ids.tolist()
     check_ids("nodes", ids, where)
+    between = ~np.eye(len(ids), dtype=bool)
+    matrix = np.where(_nothing(where, matrix, between), np.nan, matrix)
     bad = (matrix < 0) | np.isinf(matrix)
     if bad.any():
         a, b = np.argwhere(bad)[0]
@@ -137,14 +160,16 @@ def _of_matrix(where: str, ids: Strings, matrix: Floats) -> Measurements:
             f"{where}: latency from {names[a]!r} to {names[b]!r}: {matrix[a, b]:g}; use ms >= 0, "
             "or leave it empty where nothing was measured"
         )
+    _warn_of_scale(where, matrix[between])
     return Measurements(ids, matrix=matrix)
 
 
-def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
+def _of_rows(path: Path, naming: tuple[str, str, str], share: float) -> Measurements:
     table = read_columns(path, _PAIR_KINDS, ProblemError, extra=True)
     if len(table) == 0:
         raise ProblemError(f"{path}: no rows; each gives source, target and latency")
-    latency = table.floats(naming[2], np.nan)
+    latency = table.floats(naming[2], np.nan) * share
+    latency[latency == LOST * share] = np.nan
     bad = (latency < 0) | np.isinf(latency)
     if bad.any():
         row = int(np.argmax(bad))
@@ -155,8 +180,10 @@ def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
     check_ids("nodes", ids, str(path))
     source = place[: len(source_names)][source_code]
     target = place[len(source_names) :][target_code]
-    keep: Bools = ~np.isnan(latency) & (source != target)
     lost = int(np.isnan(latency).sum())
+    between = source != target
+    keep: Bools = ~np.isnan(latency) & between & ~_nothing(str(path), latency, between)
+    _warn_of_scale(str(path), latency[keep])
     if lost:
         warnings.warn(
             f"{path}: {lost} of {len(latency)} rows have no latency; left out",
@@ -166,6 +193,25 @@ def _of_rows(path: Path, naming: tuple[str, str, str]) -> Measurements:
     order = table.order("time") if "time" in table else np.arange(len(table))
     order = order[keep[order]]
     return Measurements(ids, rows=PairLatencies(source[order], target[order], latency[order]))
+
+
+def _nothing(where: str, latency: Floats, between: Bools) -> Bools:
+    """Where a latency between different nodes is 0, which stands for no measurement."""
+    nothing: Bools = (latency == 0) & between
+    if nothing.any():
+        text = (
+            f"{where}: {int(nothing.sum()):,} latencies between different nodes are 0 ms; left "
+            "out, as no network is that fast"
+        )
+        warnings.warn(text, ProblemWarning, stacklevel=4)
+    return nothing
+
+
+def _warn_of_scale(where: str, latency: Floats) -> None:
+    known = latency[~np.isnan(latency)]
+    why = doubt(float(np.median(known))) if len(known) else ""
+    if why:
+        warnings.warn(f"{where}: {why}", ProblemWarning, stacklevel=4)
 
 
 def column_names(path: Path) -> list[str]:

@@ -145,13 +145,14 @@ def _rows_of(names: Strings, among: Strings) -> Ints:
 
 
 def read_compared(
-    space: Path, latencies: Path | None
+    space: Path, latencies: Path | None, what: str | None = None
 ) -> tuple[Strings, CostSpace, PairLatencies | None]:
     """A cost space and the measured pairs to compare it with.
 
     Args:
         space: a table of nodes or a problem.
         latencies: what was measured; None takes the problem's own.
+        what: that is; see `read_measurements`.
 
     Returns:
         (n,) names, the space, and pairs, or None where nothing was measured.
@@ -161,7 +162,7 @@ def read_compared(
     """
     ids, where, problem = read_space(space)
     if latencies is not None:
-        return ids, where, pairs_in(read_measurements(latencies), ids, str(latencies))
+        return ids, where, pairs_in(read_measurements(latencies, what), ids, str(latencies))
     if problem is not None and (problem.latency is not None or problem.measured is not None):
         own = of_problem(problem, str(space))
         return ids, where, pairs_in(own, ids, str(space))

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model import matching
 from nova_core.model.columnar import Columns, known_columns, read_columns
-from nova_core.model.latencies import mended, read_latency
+from nova_core.model.latencies import ONE_WAY, mended, read_latency
 from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
@@ -337,7 +337,14 @@ class Assembly:
             return None
         table = self._table("latency_pairs", rows)
         more = self._optional("latency_pairs", table)
-        return PairLatencies(*self._ends(table), table.floats("ms"), **more)
+        ms = table.floats("ms") * self._one_way
+        return PairLatencies(*self._ends(table), ms, **more)
+
+    @property
+    def _one_way(self) -> float:
+        """What latencies are multiplied by, to be one-way ones."""
+        part = self._document.latency
+        return 1.0 if part is UNSET else ONE_WAY[part.is_]
 
     @cached_property
     def _latency(self) -> Floats | None:
@@ -351,7 +358,7 @@ class Assembly:
             file = self._path.parent / part.file
             names, values = read_latency(file)
             self._files["latency"] = str(file)
-            return mended(names, values, self._node_ids, str(file))
+            return mended(names, values * self._one_way, self._node_ids, str(file))
         if part.matrix is UNSET and part.nodes is UNSET:
             return None
         if part.matrix is UNSET or part.nodes is UNSET:
@@ -366,4 +373,4 @@ class Assembly:
         if len(part.matrix) != count:
             raise ProblemError(f"{place}.matrix: {len(part.matrix)} rows, {count} are needed")
         values = np.array(part.matrix, np.float64).reshape(count, count)
-        return mended(part.nodes, values, self._node_ids, str(self._path))
+        return mended(part.nodes, values * self._one_way, self._node_ids, str(self._path))

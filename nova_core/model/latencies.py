@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,15 @@ from nova_core.model.packed import PackedError, unpacked
 from nova_core.model.problem import Floats, Strings
 from nova_core.model.validation import check_latency, refuse_latency
 
-MISSING = ("", "na", "nan", "null", "none", "-")
+# What latencies may be, and what makes them one-way ones, which is what all problems hold.
+ONE_WAY = {"one-way": 1.0, "round-trip": 0.5}
+# What stands for a lost answer: -1 in files of RIPE Atlas and others, * in those of traceroute.
+MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "*", "-1")
+# Units that may follow a number, in ms.
+UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0, "us": 1e-3, "µs": 1e-3, "μs": 1e-3}
+_WITH_UNIT = re.compile(r"([-+0-9.eE]+)\s*([a-zµμ]*)")
+# Medians, ms, of tables that are more likely in seconds, or in microseconds.
+LEAST_LIKELY, MOST_LIKELY = 0.02, 5000.0
 
 
 def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Floats:
@@ -65,7 +74,7 @@ def mean_of_directions(latency: Floats) -> Floats:
 def read_latency(path: Path) -> tuple[list[str], Floats]:
     """Read a dense matrix: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.arrow``, a column per node.
 
-    A CSV has a row of node names, then one row of numbers per node, in the same order.
+    What a CSV may hold, `parse_matrix` says.
 
     Returns:
         (n,) node names and (n, n) ms; a missing value is NaN.
@@ -89,43 +98,89 @@ def read_latency(path: Path) -> tuple[list[str], Floats]:
 
 
 def _read_csv(path: Path, content: bytes) -> tuple[list[str], Floats]:
+    try:
+        return parse_matrix(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as cause:
+        raise ProblemError(f"{path}: no CSV: {cause}") from None
+    except ValueError as cause:
+        raise ProblemError(f"{path}: {cause}") from None
+
+
+def parse_matrix(text: str) -> tuple[list[str], Floats]:
+    """Read a matrix as CSV: a row of node names, then one row of numbers per node, in their order.
+
+    Commas, semicolons or tabs separate values; after semicolons and tabs, numbers may have decimal
+    commas, as spreadsheets write them in much of Europe. A number may have a unit.
+
+    Args:
+        text: the file, without a byte order mark.
+
+    Returns:
+        (n,) node names and (n, n) ms; of a lost or missing value, NaN.
+
+    Raises:
+        ValueError: naming the row, the nodes, the value and what would be accepted.
+    """
     import csv
 
+    first = text.partition("\n")[0].rstrip("\r")
     try:
-        rows = [row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"))) if row]
-    except (UnicodeDecodeError, csv.Error) as cause:
-        raise ProblemError(f"{path}: no CSV: {cause}") from None
+        separator = max(",;\t", key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
+    except csv.Error as cause:
+        raise ValueError(f"no CSV: {cause}") from None
     if not rows:
-        raise ProblemError(f"{path}: empty; a row of node names is expected")
-    ids = rows[0]
-    values = np.empty((len(rows) - 1, len(ids)))
+        raise ValueError("empty; a row of node names is expected")
+    ids = [name.strip() for name in rows[0]]
+    if len(rows) - 1 != len(ids):
+        raise ValueError(_not_square(len(ids), len(rows) - 1))
+    values = np.empty((len(ids), len(ids)))
     for number, row in enumerate(rows[1:]):
         if len(row) != len(ids):
-            raise ProblemError(f"{path}: row {number + 2}: {len(row)} values, not {len(ids)}")
+            raise ValueError(f"row {number + 2} ({ids[number]}): {len(row)} values, not {len(ids)}")
         try:
             values[number] = row
         except ValueError:
-            values[number] = [_value(path, number, ids[i], text) for i, text in enumerate(row)]
-    return ids, _square(path, ids, values)
+            comma = separator != ","
+            cells = zip(ids, row, strict=True)
+            values[number] = [_value(number, ids, to, cell, comma) for to, cell in cells]
+    values[values == -1] = np.nan
+    return ids, values
 
 
-def _value(path: Path, row: int, column: str, text: str) -> float:
-    if text.strip().lower() in MISSING:
+def _value(row: int, ids: list[str], to: str, text: str, comma: bool) -> float:
+    word = text.strip().lower()
+    if word in MISSING:
         return np.nan
+    if comma and "." not in word:
+        word = word.replace(",", ".")
+    found = _WITH_UNIT.fullmatch(word)
     try:
-        return float(text)
+        if found is not None and found[2] in UNITS:
+            return float(found[1]) * UNITS[found[2]]
+        return float(word)
     except ValueError:
-        raise ProblemError(
-            f"{path}: row {row + 2}, column {column!r}: {text!r} is no number of ms"
+        raise ValueError(
+            f"row {row + 2}, from {ids[row]!r} to {to!r}: {text!r} is no number of ms"
         ) from None
+
+
+def _not_square(names: int, rows: int) -> str:
+    return f"{names} node names but {rows} rows of latencies; a row per node is needed"
+
+
+def doubt(median: float) -> str:
+    """Why latencies of a median, ms, are probably in another unit; empty for a likely one."""
+    if 0 < median < LEAST_LIKELY:
+        return f"the median latency is {median:g} ms; are these seconds? ms are expected"
+    if median > MOST_LIKELY:
+        return f"the median latency is {median:,.0f} ms; are these microseconds? ms are expected"
+    return ""
 
 
 def _square(path: Path, ids: list[str], values: Floats) -> Floats:
     if values.shape != (len(ids), len(ids)):
-        raise ProblemError(
-            f"{path}: {len(ids)} node names but {len(values)} rows of latencies; a row per node is "
-            "needed"
-        )
+        raise ProblemError(f"{path}: {_not_square(len(ids), len(values))}")
     return values
 
 

@@ -143,6 +143,10 @@ class PairLatencyRow(_Struct, rename={"source": "from", "target": "to"}):
 class LatencyPart(_Struct):
     """Measured latencies, one way: a dense matrix here or in a file, or some pairs, or both."""
 
+    is_: Annotated[
+        Literal["one-way", "round-trip"],
+        Meta(description="what all of them are; half of a round trip counts as one way"),
+    ] = msgspec.field(default="one-way", name="is")
     nodes: Annotated[list[Name] | UnsetType, Meta(description="the matrix's rows")] = UNSET
     matrix: Annotated[
         list[list[float]] | UnsetType,

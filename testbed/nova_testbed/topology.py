@@ -56,7 +56,7 @@ def hosts_document(
         row = {"from": a, "to": b, "ms": one_way(ms)}
         mbit = inventory.link(a, b).bandwidth_mbit
         pairs.append(Row(row if mbit is None else row | {"mbit": number(mbit)}))
-    return {"nodes": nodes, "latency": {"pairs": pairs}}
+    return {"nodes": nodes, "latency": {"is": "one-way", "pairs": pairs}}
 
 
 def one_way(rtt_ms: float) -> float | int:

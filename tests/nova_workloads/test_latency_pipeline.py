@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pytest
 from latency_series import filtered_series
 
 from nova_core.costspace.latency_files import read_measurements
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, ProblemWarning
 from nova_workloads.latencies.pipeline import Filter, filter_latencies
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def test_results_of_an_anchoring_mesh(spark: SparkSession, tmp_path: Path) -> No
             if one < other:
                 both = [latency[e] for e in ((one, other), (other, one)) if e in latency]
                 expected[one, other] = sum(both) / len(both)
-    assert {ends: row["latency"] for ends, row in found.items()} == pytest.approx(expected)
+    assert {ends: row["rtt"] for ends, row in found.items()} == pytest.approx(expected)
     assert found["1", "2"]["directions"] == 2
     assert found["1", "198.51.100.7"]["directions"] == 1
     late = sum(sum(v > 3 * latency[ends] for v in values) for ends, values in samples.items())
@@ -139,7 +140,9 @@ def test_results_of_an_anchoring_mesh(spark: SparkSession, tmp_path: Path) -> No
     assert report["coverage"]["nodes"] == 5
     assert report["pairs"]["count"] == report["coverage"]["pairs_possible"] == 10
     assert report["pairs"]["both_directions"] == 6
-    assert read_measurements(output).pairs().latency.sum() == pytest.approx(sum(expected.values()))
+    with pytest.warns(ProblemWarning, match="round trips; half of each counts"):
+        ways = read_measurements(output).pairs().latency
+    assert ways.sum() == pytest.approx(sum(expected.values()) / 2)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
     with pytest.raises(NovaError, match=r"cut\.json\.gz: not gzip, or cut off.* \(and 2 more\)"):
@@ -155,17 +158,60 @@ def test_matrices_are_rounds(spark: SparkSession, tmp_path: Path) -> None:
     output = tmp_path / "pairs.parquet"
     report = filter_latencies(spark, [tmp_path], output, Filter(window=2, percentile=50))
     assert {Path(path).name: why for path, why in report["files"]["problems"].items()} == {
-        "torn.csv": "its rows have different lengths",
+        "torn.csv": "row 3 (b): 1 values, not 2",
         "twice.csv": "a name is there twice",
-        "short.csv": "3 names and 1 rows; as many rows are expected",
+        "short.csv": "3 node names but 1 rows of latencies; a row per node is needed",
     }
     rows = pq.read_table(output).to_pylist()
-    assert [(row["source"], row["target"], row["latency"]) for row in rows] == [
+    assert [(row["source"], row["target"], row["rtt"]) for row in rows] == [
         ("a", "b", 11.0),  # of the last two rounds the lower one: 10 there, 12 back
         ("a", "c", 6.0),
     ]
     assert report["samples"]["dropped"]["no_reply"] == 6
     assert report["coverage"]["share"] == pytest.approx(2 / 3)
+
+
+def test_tables_as_people_have_them_mean_what_they_mean_to_topology(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    texts = {
+        "excel": "berlin;munich;paris\r\n0;15,1;25,0\r\n14,9;0;30,2\r\n25,2;30,4;0\r\n",
+        "bom": "\ufeffberlin,munich,paris\r\n0,15.1,25.0\r\n*,0,30.2\r\n25.2,-1,0\r\n",
+        "quoted": '"Frankfurt, DE","Paris, FR","Oslo, NO"\n0,9.1,30\n9.2,0,35\n30,35,0\n',
+        "zero": "a,b,c\n0,0,25\n0,0,30\n25,30,0\n",
+        "units": "a,b,c\n0 ms,25.3 ms,70.9 ms\n25.1 ms,0 ms,92.0 ms\n71.2 ms,92.5 ms,0 ms\n",
+    }
+    for name, text in texts.items():
+        path, output = tmp_path / f"{name}.csv", tmp_path / f"{name}.parquet"
+        path.write_bytes(text.encode())
+        filter_latencies(spark, [path], output, Filter())
+        found = []
+        for file in (path, output):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ProblemWarning)
+                measured = read_measurements(file, "round-trip")
+            pairs = measured.pairs()
+            columns = measured.ids[pairs.source], measured.ids[pairs.target], pairs.latency
+            found.append({frozenset((a, b)): ms for a, b, ms in zip(*columns, strict=True)})
+        assert found[0] == pytest.approx(found[1])
+        assert found[0]
+
+
+def test_results_printed_for_people_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    results = [
+        result(1, "193.0.0.2", 1_700_000_000, [5.0]),
+        result(2, "193.0.0.1", 1_700_000_000, [7.0]),
+    ]
+    (tmp_path / "pretty.json").write_text(json.dumps(results, indent=2))
+    with gzip.open(tmp_path / "one.json.gz", "wt") as file:
+        json.dump(result(3, "193.0.0.2", 1_700_000_000, [9.0]), file, indent=2)
+    (tmp_path / "lines.json").write_text(json.dumps(result(4, "193.0.0.2", 1, [4.0])) + "\n")
+    output = tmp_path / "out" / "pairs.parquet"
+    output.parent.mkdir()
+    report = filter_latencies(spark, [tmp_path], output, Filter())
+    assert report["files"]["problems"] == {}
+    rows = {(row["source"], row["target"]): row["rtt"] for row in pq.read_table(output).to_pylist()}
+    assert rows == {("1", "2"): 6.0, ("2", "3"): 9.0, ("2", "4"): 4.0}
 
 
 @pytest.mark.e2e
@@ -174,6 +220,8 @@ def test_matrices_are_rounds(spark: SparkSession, tmp_path: Path) -> None:
     [
         ({}, "no latencies; .json or .jsonl files"),
         ({"a.csv": "a,b\n0,\n,0\n"}, "no sample is left: 4 in, 2 no_reply, 2 self"),
+        ({"a.csv": "a,b\n0,x\n1,0\n"}, "a.csv: row 2, from 'a' to 'b': 'x' is no number of ms$"),
+        ({"a.json": "{}\n", "b.csv": "a\n"}, r"a.json: no ping result .* \(and 1 more\)"),
     ],
 )
 def test_nothing_to_filter(
@@ -207,7 +255,7 @@ def test_measured_matrices(spark: SparkSession, shared_data: Path, tmp_path: Pat
         np.array([place[name] for name in table[end].to_pylist()]) for end in ("source", "target")
     )
     both = np.nanmean([latency[source, target], latency[target, source]], axis=0)
-    assert (table["latency"].to_numpy() == both).all()
+    assert (table["rtt"].to_numpy() == both).all()
     known = ~np.isnan(latency)
     np.fill_diagonal(known, False)
     assert len(table) == np.triu(known | known.T).sum() == report["pairs"]["count"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pairs",
     type=paths.OUTPUT,
-    help="Write the latencies as CSV: source,target,latency.",
+    help="Write the one-way latencies as CSV: source,target,latency.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 1 when a link is not as asked.")
 @shared.json_option

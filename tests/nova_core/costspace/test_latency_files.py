@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.statistics import statistics_of
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import write_columns
+from nova_core.model.files import read_problem, write_problem
 
 MATRIX = "a,b,c\n0,10,NA\n12,0,30\n20,,0\n"
 
@@ -27,9 +29,9 @@ def written(tmp_path: Path, text: str, name: str = "l.csv") -> Path:
     return tmp_path / name
 
 
-def as_dict(path: Path) -> dict[tuple[str, str], float]:
+def as_dict(path: Path, what: str | None = None) -> dict[tuple[str, str], float]:
     """Pairs by name."""
-    measured = read_measurements(path)
+    measured = read_measurements(path, what)
     pairs, ids = measured.pairs(), measured.ids.tolist()
     ends = zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)
     return {(ids[a], ids[b]): ms for (a, b), ms in zip(ends, pairs.latency.tolist(), strict=True)}
@@ -124,12 +126,12 @@ def test_problems_hold_latencies(tmp_path: Path) -> None:
     [
         ("a,b\n0,-3\n-3,0\n", "latency from 'a' to 'b': -3; use ms >= 0"),
         ("a,a\n0,3\n3,0\n", "'a' is already used by nodes[0]"),
-        ("a,b\n0,x\n3,0\n", "row 2, column 'b': 'x' is no number"),
+        ("a,b\n0,x\n3,0\n", "row 2, from 'a' to 'b': 'x' is no number"),
         ("a,b\n0,3\n", "2 node names but 1 rows"),
         ("source,target,latency\n", "no rows"),
-        ("source,target,latency\na,b,-1\n", "row 1, column 'latency': -1; use ms >= 0"),
+        ("source,target,latency\na,b,-3\n", "row 1, column 'latency': -3; use ms >= 0"),
         ("source,target,latency\n,b,1\n", "'' is no name"),
-        ("source,target,rtt\na,b,1\n", "rows of pairs need source, target, latency"),
+        ("source,target,ping\na,b,1\n", "rows of pairs need source, target, and latency"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -164,3 +166,95 @@ def test_statistics(tmp_path: Path) -> None:
     assert found.triangles.pairs_with_detour == pytest.approx(1 / 3)
     lonely = written(tmp_path, "source,target,latency\na,b,1\nc,d,2\n")
     assert statistics_of(read_measurements(lonely)).groups == 2
+
+
+# --- tables as people have them -------------------------------------------------------------------
+
+THREE = {("berlin", "munich"): 15.0, ("berlin", "paris"): 25.1, ("munich", "paris"): 30.3}
+TABLES = {
+    "commas": "berlin,munich,paris\n0,15.1,25.0\n14.9,0,30.2\n25.2,30.4,0\n",
+    "byte order mark": "\ufeffberlin,munich,paris\r\n0,15.1,25.0\r\n14.9,0,30.2\r\n25.2,30.4,0\r\n",
+    "German Excel": "berlin;munich;paris\r\n0;15,1;25,0\r\n14,9;0;30,2\r\n25,2;30,4;0\r\n",
+    "tabs": "berlin\tmunich\tparis\n0\t15,1\t25\n14,9\t0\t30,2\n25,2\t30,4\t0\n",
+    "quoted": '"berlin","munich","paris"\n"0","15.1","25.0"\n14.9,0,30.2\n25.2,30.4,0\n',
+    "units": "berlin,munich,paris\n0 ms,15.1 ms,0.025s\n14900us,0,30.2 ms\n25.2ms,30.4 ms,0\n",
+}
+
+
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+def test_one_table_in_many_forms(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "l.csv"
+    path.write_bytes(text.encode())
+    assert as_dict(path) == pytest.approx(THREE)
+
+
+@pytest.mark.parametrize("lost", ["*", "-1", "", "NA", "n/a", "-"])
+def test_a_lost_answer_is_lost(tmp_path: Path, lost: str) -> None:
+    path = written(tmp_path, f"a,b,c\n0,15,25\n{lost},0,{lost}\n25,{lost},0\n")
+    assert as_dict(path) == {("a", "b"): 15.0, ("a", "c"): 25.0}
+
+
+def test_nothing_between_different_nodes_is_no_measurement(tmp_path: Path) -> None:
+    for text in (
+        "a,b,c\n0,0,25\n0,0,30\n25,30,0\n",
+        "source,target,latency\na,b,0\na,c,25\nb,c,30\nc,c,0\n",
+    ):
+        path = written(tmp_path, text)
+        with pytest.warns(ProblemWarning, match="latencies between different nodes are 0 ms; left"):
+            assert as_dict(path) == {("a", "c"): 25.0, ("b", "c"): 30.0}
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"), [(1e-3, "seconds"), (1e3, "microseconds"), (1, None), (0.01, None)]
+)
+def test_an_unlikely_scale_is_told(tmp_path: Path, scale: float, said: str | None) -> None:
+    matrix = np.array([[0, 12, 25], [12, 0, 30], [25, 30, 0]]) * scale
+    rows = "\n".join(",".join(f"{ms:.9g}" for ms in row) for row in matrix)
+    path = written(tmp_path, f"a,b,c\n{rows}\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_measurements(path)
+    told = [str(one.message) for one in caught]
+    assert len(told) == (said is not None)
+    assert said is None or f"are these {said}? ms are expected" in told[0]
+
+
+# --- one way, or there and back -------------------------------------------------------------------
+
+
+def test_half_of_a_round_trip_counts(tmp_path: Path) -> None:
+    wanted = {("a", "b"): 6.0, ("a", "c"): 10.0}
+    for name, text, what in (
+        ("pairs.csv", "source,target,rtt\na,b,12\nc,a,20\n", None),
+        ("ways.csv", "source,target,latency\na,b,12\nc,a,20\n", "round-trip"),
+        ("matrix.csv", "a,b,c\n0,12,20\n12,0,\n20,,0\n", "round-trip"),
+    ):
+        path = written(tmp_path, text, name)
+        with pytest.warns(ProblemWarning, match=f"{name}: round trips; half of each counts"):
+            assert as_dict(path, what) == wanted
+    with pytest.raises(ProblemError, match="column rtt: round trips, not one-way"):
+        read_measurements(tmp_path / "pairs.csv", "one-way")
+    pairs = "  is: round-trip\n  pairs: [{from: a, to: b, ms: 12}, {from: c, to: a, ms: 20}]"
+    path = written(tmp_path, PROBLEM + pairs, "p.yaml")
+    assert as_dict(path) == wanted
+    with pytest.raises(ProblemError, match="a problem says itself what its latencies are"):
+        read_measurements(path, "round-trip")
+
+
+def test_a_problem_of_round_trips_is_that_of_their_halves(tmp_path: Path) -> None:
+    matrix = "  nodes: [a, b, c]\n  matrix: [[0, {0}, {1}], [{0}, 0, {2}], [{1}, {2}, 0]]"
+    pairs = "  pairs: [{{from: b, to: a, ms: {0}}}, {{from: a, to: c, ms: {1}}}]"
+    table = (
+        "  pairs: [{{from: b, to: a, ms: {0}}}]\n  nodes: [a, b, c]\n" + matrix.partition("\n")[2]
+    )
+    for part in (matrix, pairs, table):
+        ways = written(tmp_path, PROBLEM + part.format(11, 20, 30), "ways.yaml")
+        trips = PROBLEM + "  is: round-trip\n" + part.format(22, 40, 60)
+        found = read_problem(written(tmp_path, trips, "trips.yaml"))
+        assert found.digest == read_problem(ways).digest
+        write_problem(found, tmp_path / "again.yaml")
+        assert read_problem(tmp_path / "again.yaml").digest == found.digest
+    with pytest.raises(ProblemError, match=r"latency\.is.*(one-way|round-trip)"):
+        read_problem(
+            written(tmp_path, PROBLEM + "  is: there\n" + matrix.format(1, 2, 3), "p.yaml")
+        )

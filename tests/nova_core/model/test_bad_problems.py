@@ -196,7 +196,7 @@ def test_pair_never_measured_disconnects(tmp_path: Path) -> None:
     assert text.startswith("l.csv: latency from 'a' to 'b': nan does not connect them; every pair")
     (tmp_path / "l.csv").write_text("s,a,b\n0,1,2\n1,0,far\n2,3,0\n")
     text = refused(tmp_path, GOOD + "latency: {file: l.csv}")
-    assert text == "l.csv: row 3, column 'b': 'far' is no number of ms"
+    assert text == "l.csv: row 3, from 'a' to 'b': 'far' is no number of ms"
     (tmp_path / "l.csv.gz").write_bytes(b"\x1f\x8b but no gzip")
     assert "l.csv.gz: not gzip, or cut off" in refused(tmp_path, GOOD + "latency: {file: l.csv.gz}")
 

@@ -46,11 +46,12 @@ def latency(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Make one latency per pair of nodes from measured round-trip times.
+    """Make one round-trip time per pair of nodes from many measured ones.
 
     MEASUREMENTS is any number of files or directories: RIPE Atlas' ping results (.json, .jsonl) and
     matrices (.csv: a row of names, then a row per node; ms), also .gz. Several matrices are rounds,
-    in the order of their names.
+    in the order of their names. What is written has the column rtt: `nova topology` takes half of
+    each, as latencies of problems are one way.
     """
     from nova_workloads.latencies.pipeline import Filter, filter_latencies
     from nova_workloads.spark import shown_session
@@ -64,10 +65,13 @@ def latency(
 
 
 def _show(report: dict[str, Any]) -> None:
+    from nova_core.model.latencies import doubt
     from nova_workloads.latencies.samples import REASONS
 
     for path, problem in report["files"]["problems"].items():
         console.warn(f"{path}: left out: {problem}")
+    if why := doubt(report["pairs"]["latency_median"]):
+        console.warn(f"{report['output']}: {why}")
     samples, pairs, coverage = report["samples"], report["pairs"], report["coverage"]
     table = console.table("Samples", ["what", ">count", "why"])
     table.add_row("in", f"{samples['in']:,}", "")
@@ -85,9 +89,9 @@ def _show(report: dict[str, Any]) -> None:
         ("pairs measured in both directions", f"{pairs['both_directions']:,}"),
         ("one direction over the other, median", console.number(pairs["asymmetry_median"] or 1, 3)),
         ("pairs with one direction over 1.5 times the other", f"{pairs['asymmetric']:,}"),
-        ("latency, ms: least", console.number(pairs["latency_min"], 2)),
-        ("latency, ms: median", console.number(pairs["latency_median"], 2)),
-        ("latency, ms: greatest", console.number(pairs["latency_max"], 2)),
+        ("round trip, ms: least", console.number(pairs["latency_min"], 2)),
+        ("round trip, ms: median", console.number(pairs["latency_median"], 2)),
+        ("round trip, ms: greatest", console.number(pairs["latency_max"], 2)),
         ("neighbours of a node, median", console.number(coverage["neighbours_median"], 0)),
         (f"nodes with fewer than {coverage['few']}", f"{coverage['nodes_with_few_neighbours']:,}"),
         ("written to", report["output"]),

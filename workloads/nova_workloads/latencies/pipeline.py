@@ -60,7 +60,7 @@ def filter_latencies(
     settings: Filter,
     step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Write one row per pair of nodes: ``source``, ``target``, ``latency`` (ms) and its support.
+    """Write one row per pair of nodes: ``source``, ``target``, ``rtt`` (ms) and its support.
 
     Args:
         spark: a session.
@@ -85,11 +85,12 @@ def filter_latencies(
     try:
         step("reading samples")
         bad = unreadable(spark, files)
-        bad |= _stage_samples(spark, [file for file in files if file not in bad], staging)
+        good = [file for file in files if file not in bad]
+        bad |= _stage_samples(spark, good, staging) if good else {}
+        if len(bad) == len(files):
+            raise NovaError(_first(bad))
         if bad and settings.on_bad_file == "fail":
-            first = min(bad)
-            more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-            raise NovaError(f"{first}: {bad[first]}{more}")
+            raise NovaError(_first(bad))
         samples = spark.read.parquet(str(staging / "samples"))
         step("filtering")
         directions = _directions(samples.where("reason is null"), settings)
@@ -97,8 +98,8 @@ def filter_latencies(
         directions = spark.read.parquet(str(staging / "directions"))
         step("pairs")
         pairs = _pairs(directions).orderBy("source", "target").coalesce(1)
-        pairs.write.parquet(str(staging / "pairs"))
-        pairs = spark.read.parquet(str(staging / "pairs"))
+        pairs.withColumnRenamed("latency", "rtt").write.parquet(str(staging / "pairs"))
+        pairs = spark.read.parquet(str(staging / "pairs")).withColumnRenamed("rtt", "latency")
         step("report")
         report = {
             "output": str(output),
@@ -117,6 +118,12 @@ def filter_latencies(
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _first(bad: dict[str, str]) -> str:
+    """What is wrong with the first of bad files."""
+    first = min(bad)
+    return f"{first}: {bad[first]}{f' (and {len(bad) - 1} more)' if len(bad) > 1 else ''}"
+
+
 def _stage_samples(spark: SparkSession, files: Sequence[str], staging: Path) -> dict[str, str]:
     """Write all samples; return what is wrong with files that have none."""
     from functools import reduce
@@ -132,8 +139,6 @@ def _stage_samples(spark: SparkSession, files: Sequence[str], staging: Path) -> 
     if matrices:
         samples, bad = matrix_samples(spark, matrices)
         parts.append(samples)
-    if not parts:
-        raise NovaError("no file is left to read")
     place = str(staging / "samples")
     reduce(lambda one, other: one.union(other), parts).write.parquet(place)
     staged = spark.read.parquet(place)

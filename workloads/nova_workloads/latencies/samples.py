@@ -6,15 +6,21 @@ the first of `REASONS` that applies.
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nova_core.errors import NovaError
-from nova_core.model.packed import PackedError, check_packed
+from nova_core.model.latencies import parse_matrix
+from nova_core.model.packed import PackedError, check_packed, unpacked
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 REASONS = {
@@ -25,6 +31,7 @@ REASONS = {
     "self": "from a node to itself",
 }
 LONGEST = 60_000.0  # ms; a probe gives up long before
+FIRST_LINE = 100
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 
 # As documented for firmware 4460 and later; `addr`, `name` and `srcaddr` are what earlier ones say.
@@ -118,8 +125,16 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
     reader = spark.read.schema(_RESULT).option("columnNameOfCorruptRecord", "line")
-    read = reader.json([f"file://{_escaped(file)}" for file in files]).select(
-        "*", _path(F.col("_metadata.file_path")).alias("file")
+    # Results with line breaks inside, as the interface prints them for people.
+    whole = [file for file in files if _is_one_value(Path(file))]
+    parts = [
+        reader.option("multiLine", multi).json([f"file://{_escaped(file)}" for file in some])
+        for multi, some in ((False, [f for f in files if f not in whole]), (True, whole))
+        if some
+    ]
+    read = reduce(
+        lambda one, other: one.union(other),
+        (part.select("*", _path(F.col("_metadata.file_path")).alias("file")) for part in parts),
     )
     target = F.coalesce("dst_addr", "addr", "dst_name", "name")
     replies = F.transform(
@@ -168,8 +183,15 @@ def atlas_samples(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     )
 
 
+def _is_one_value(path: Path) -> bool:
+    """Whether a file's first line is no JSON by itself, but its beginning is."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        line = file.readline(FIRST_LINE).strip()
+    return line in (b"[", b"{", b"[{")
+
+
 def matrix_samples(spark: SparkSession, files: Sequence[str]) -> tuple[DataFrame, dict[str, str]]:
-    """Samples of matrices: a header row of names, then a row per node; ms.
+    """Samples of matrices, read as `nova_core.model.latencies.parse_matrix` does; ms.
 
     Matrices are rounds of measurement, in the order given.
 
@@ -178,56 +200,55 @@ def matrix_samples(spark: SparkSession, files: Sequence[str]) -> tuple[DataFrame
     """
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-    read = spark.read.text([f"file://{_escaped(file)}" for file in files], wholetext=True)
-    whole = read.select(
-        _path(F.col("_metadata.file_path")).alias("file"),
-        F.split(F.rtrim(F.replace("value", F.lit("\r"), F.lit("")), F.lit("\n")), "\n").alias(
-            "rows"
-        ),
-    ).withColumn("names", F.split(F.element_at("rows", 1), ","))
-    width = F.size("names")
-    uneven = F.exists(
-        F.slice("rows", 2, F.size("rows")), lambda row: F.size(F.split(row, ",")) != width
+    rounds = spark.createDataFrame(list(enumerate(files)), "round int, path string")
+    cells = rounds.repartition(len(files)).mapInArrow(
+        _cells, "source string, target string, time double, latency double, file string, bad string"
     )
-    problem = F.when(
-        F.size("rows") - 1 != width,
-        F.format_string(
-            "%d names and %d rows; as many rows are expected", width, F.size("rows") - 1
-        ),
-    ).when(uneven, "its rows have different lengths")
-    twice = F.size(F.array_distinct("names")) < width
-    whole = whole.withColumn("problem", problem.when(twice, "a name is there twice"))
-    bad = whole.where("problem is not null").select("file", "problem").collect()
-    rounds = F.create_map(
-        *(part for i, file in enumerate(files) for part in (F.lit(file), F.lit(float(i))))
-    )
-    good = whole.where("problem is null")
-    names = good.select("file", F.posexplode("names").alias("at", "name"))
-    rows = good.select("file", F.posexplode("rows").alias("row", "text")).where("row > 0")
-    cells = rows.select("file", "row", F.posexplode(F.split("text", ",")).alias("column", "text"))
-    from_names = names.select("file", (F.col("at") + 1).alias("row"), F.col("name").alias("source"))
-    to_names = names.select("file", F.col("at").alias("column"), F.col("name").alias("target"))
-    valued = (
-        cells.join(F.broadcast(from_names), ["file", "row"])
-        .join(F.broadcast(to_names), ["file", "column"])
-        .withColumn("latency", F.col("text").try_cast("double"))
-    )
-    empty = F.lower(F.trim("text")).isin("", "na", "nan", "none", "null", "-1")
+    cells = cells.cache()
+    bad = cells.where("bad is not null").select("file", "bad").collect()
     reason = (
         F.when(F.col("source") == F.col("target"), F.lit("self"))
-        .when(empty, "no_reply")
-        .when(F.col("latency").isNull(), "malformed")
+        .when(F.isnan("latency"), "no_reply")
         .when(_impossible(), "impossible")
     )
-    samples = valued.select(
-        "source",
-        "target",
-        F.element_at(rounds, F.col("file")).alias("time"),
-        "latency",
-        reason.alias("reason"),
-        "file",
+    samples = cells.where("bad is null").select(
+        "source", "target", "time", "latency", reason.alias("reason"), "file"
     )
-    return samples, {row["file"]: row["problem"] for row in bad}
+    return samples, {row["file"]: row["bad"] for row in bad}
+
+
+def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The cells of matrices; one row with what is wrong of a file that is none."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for number, path in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            bad = None
+            names: list[str] = []
+            values = np.empty((0, 0))
+            try:
+                content = Path(path).read_bytes()
+                text = (unpacked(content) if path.endswith(".gz") else content).decode("utf-8-sig")
+                names, values = parse_matrix(text)
+                if len(set(names)) < len(names):
+                    bad = "a name is there twice"
+            except (OSError, ValueError) as error:
+                bad = getattr(error, "strerror", None) or str(error)
+            n = len(names)
+            source, target = np.repeat(names, n), np.tile(names, n)
+            latency = values.ravel()
+            if bad is not None:
+                source, target, latency = [""], [""], np.array([np.nan])
+            count = len(latency)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *(pa.array(list(ends), pa.string()) for ends in (source, target)),
+                    pa.array(np.full(count, float(number))),
+                    pa.array(latency),
+                    *(pa.array([text] * count, pa.string()) for text in (path, bad)),
+                ],
+                ["source", "target", "time", "latency", "file", "bad"],
+            )
 
 
 def _impossible() -> Column:
