@@ -24,7 +24,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "*", "-1")
 UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0, "us": 1e-3, "µs": 1e-3, "μs": 1e-3}
 _WITH_UNIT = re.compile(r"([-+0-9.eE]+)\s*([a-zµμ]*)")
 # Medians, ms, of tables that are more likely in seconds, or in microseconds.
-LEAST_LIKELY, MOST_LIKELY = 0.02, 5000.0
+LEAST_LIKELY, MOST_LIKELY = 0.1, 5000.0
 
 
 def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Floats:

@@ -205,7 +205,7 @@ def test_nothing_between_different_nodes_is_no_measurement(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("scale", "said"), [(1e-3, "seconds"), (1e3, "microseconds"), (1, None), (0.01, None)]
+    ("scale", "said"), [(1e-3, "seconds"), (1e3, "microseconds"), (1, None), (0.1, None)]
 )
 def test_an_unlikely_scale_is_told(tmp_path: Path, scale: float, said: str | None) -> None:
     matrix = np.array([[0, 12, 25], [12, 0, 30], [25, 30, 0]]) * scale
