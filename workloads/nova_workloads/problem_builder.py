@@ -396,17 +396,17 @@ def _write_latencies(file: Path, nodes: Any, output: Path) -> None:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from nova_core.model.columnar import read_columns
+    from nova_core.costspace.latency_files import read_measurements
 
-    kinds: Any = {"source": "text", "target": "text", "latency": "number"}
-    table = read_columns(file, kinds, ProblemError, extra=True)
+    measured = read_measurements(file)
+    found = measured.pairs()
     source, target = (
-        pa.array(table.text(end).tolist(), pa.string()) for end in ("source", "target")
+        pa.array(measured.ids[end].tolist(), pa.string()) for end in (found.source, found.target)
     )
     known = pc.and_(*(pc.is_in(end, nodes.column("id")) for end in (source, target)))
     if not pc.any(known).as_py():
         raise NovaError(
             f"{file}: none of its pairs is of two nodes of the topology; names must be the same"
         )
-    pairs = pa.table({"from": source, "to": target, "ms": table.floats("latency")}).filter(known)
+    pairs = pa.table({"from": source, "to": target, "ms": found.latency}).filter(known)
     pq.write_table(pairs, output, compression="zstd")

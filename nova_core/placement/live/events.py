@@ -54,8 +54,8 @@ class AddWorker(_Event, tag="add-worker"):
     latency: Annotated[
         dict[Name, NonNegative | Annotated[list[NonNegative], Meta(min_length=1)]] | UnsetType,
         Meta(
-            description="ms to nodes that are there, in place of a position; names to numbers, or "
-            "to lists of measurements in order of time"
+            description="one-way ms to nodes that are there, in place of a position; names to "
+            "numbers, or to lists of measurements in order of time"
         ),
     ] = UNSET
 
