@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ import click
 from nova_core.console import fail
 from nova_core.errors import NovaError
 from nova_core.lazy_commands import load_command
+from nova_core.suggestions import nearest
 
 ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
@@ -124,7 +126,7 @@ def _guarded(run: Callable[[], Any]) -> int:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         see = f" (see {context.command_path} --help)" if context is not None else ""
-        fail(error.format_message().rstrip(".") + see)
+        fail(f"{error.format_message().rstrip('.')}{_meant(error)}{see}")
         return NovaError.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         # Click hands on an interrupt as an error of its own.
@@ -151,6 +153,24 @@ def _guarded(run: Callable[[], Any]) -> int:
         fail(f"internal error: {type(error).__name__}: {error}; {_keep_traceback()}")
         return INTERNAL
     return code if isinstance(code, int) else 0
+
+
+def _meant(error: click.ClickException) -> str:
+    """What somebody may have meant who named none of an option's choices, or a command of ours."""
+    name: str | None = None
+    known: Sequence[str] = ()
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        kind = error.param.type
+        found = re.match("'(.*)' is not one of", error.message)
+        if isinstance(kind, click.Choice) and found is not None:
+            name, known = found[1], [str(choice) for choice in kind.choices]
+    elif isinstance(error, click.exceptions.NoSuchCommand) and error.ctx is not None:
+        group = error.ctx.command
+        # Click knows those that are loaded only.
+        if isinstance(group, click.Group) and not error.possibilities:
+            name, known = error.command_name, group.list_commands(error.ctx)
+    near = "" if name is None else nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def _keep_traceback() -> str:

@@ -43,14 +43,20 @@ def _flat(message: str) -> str:
     return " ".join(message.split())
 
 
+# Warnings that this process has shown: a file may be read more than once.
+_SHOWN: set[str] = set()
+
+
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show Python warnings raised inside as one line each on stderr."""
+    """Show Python warnings raised inside as one line each on stderr, each text once."""
     with warnings.catch_warnings():
-        warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("always", UserWarning)
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            warn(str(message))
+            if str(message) not in _SHOWN:
+                _SHOWN.add(str(message))
+                warn(str(message))
 
         warnings.showwarning = show
         yield

@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from nova_core.errors import NovaError
+from nova_core.suggestions import nearest
 
 
 @cache
@@ -59,7 +60,11 @@ class Extensions:
         entry = self._entry_points().get(name)
         if entry is None:
             known = ", ".join(self.names()) or "none"
-            raise self.error(f"{where or self.kind}: unknown {name!r}; installed are {known}")
+            near = nearest(name, self.names())
+            meant = f"; did you mean {near!r}?" if near else ""
+            raise self.error(
+                f"{where or self.kind}: unknown {name!r}{meant}; installed are {known}"
+            )
         try:
             return entry.load()
         except (ImportError, AttributeError) as error:

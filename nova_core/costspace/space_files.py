@@ -38,8 +38,8 @@ from nova_core.model.problem import (
     Problem,
     Strings,
 )
-from nova_core.model.syntax import suggestion
 from nova_core.model.validation import check_ids
+from nova_core.suggestions import suggestion
 
 TABLES = (".csv", ".parquet", ".arrow")
 # Coordinates a matrix of distances by another metric is embedded into.

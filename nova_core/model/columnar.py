@@ -341,7 +341,7 @@ def read_columns(
         twice = next(name for name in names if names.count(name) > 1)
         raise error(f"{path}: column {twice!r} is there twice")
     if kinds is not None and not extra:
-        from nova_core.model.syntax import suggestion
+        from nova_core.suggestions import suggestion
 
         known = [k for k in kinds if k not in POSITION_KINDS] + list(AXES) * ("x" in kinds)
         for name in names:

@@ -27,7 +27,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
-from nova_core.model.syntax import unknown
+from nova_core.suggestions import unknown
 
 _ROLES = ("sink", "source", "worker")
 _NODE_KINDS: dict[str, Kind] = {

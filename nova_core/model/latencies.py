@@ -20,6 +20,8 @@ from nova_core.model.validation import check_latency, refuse_latency
 ONE_WAY = {"one-way": 1.0, "round-trip": 0.5}
 # What stands for a lost answer: -1 in files of RIPE Atlas and others, * in those of traceroute.
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "*", "-1")
+# Directions of a pair that differ by so much, ms or a share, are equal but for rounding.
+ROUNDED_MS, ROUNDED = 0.001, 1e-6
 # Units that may follow a number, in ms.
 UNITS = {"": 1.0, "ms": 1.0, "s": 1000.0, "us": 1e-3, "µs": 1e-3, "μs": 1e-3}
 _WITH_UNIT = re.compile(r"([-+0-9.eE]+)\s*([a-zµμ]*)")
@@ -41,7 +43,7 @@ def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Fl
         The same array when it is symmetric already, else a new symmetric one.
 
     Warns:
-        ProblemWarning: when both directions differ anywhere.
+        ProblemWarning: when both directions differ anywhere by more than rounding.
     """
     back = latency.T
     if np.array_equal(latency, back):
@@ -49,6 +51,8 @@ def symmetrized(latency: Floats, ids: Sequence[str] | Strings, where: str) -> Fl
     both = mean_of_directions(latency)
     difference = np.abs(latency - back)
     difference[~np.isfinite(difference)] = 0.0
+    # What rounding leaves is no difference.
+    difference[difference <= np.maximum(ROUNDED_MS, ROUNDED * np.nan_to_num(both))] = 0.0
     filled = int(np.isnan(latency).sum() - np.isnan(both).sum())
     if filled or difference.any():
         a, b = (int(i) for i in np.unravel_index(int(np.argmax(difference)), difference.shape))
@@ -123,7 +127,7 @@ def parse_matrix(text: str) -> tuple[list[str], Floats]:
     """
     import csv
 
-    first = text.partition("\n")[0].rstrip("\r")
+    first = text.lstrip("\n\r").partition("\n")[0].rstrip("\r")
     try:
         separator = max(",;\t", key=lambda one: len(next(csv.reader([first], delimiter=one), [])))
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=separator) if row]
@@ -131,7 +135,16 @@ def parse_matrix(text: str) -> tuple[list[str], Floats]:
         raise ValueError(f"no CSV: {cause}") from None
     if not rows:
         raise ValueError("empty; a row of node names is expected")
-    ids = [name.strip() for name in rows[0]]
+    ids = rows[0]
+    if ids[0] == "" and [row[0] for row in rows[1:]] == ids[1:]:
+        # Names of rows in front of them, as pandas and spreadsheets write them.
+        ids, rows = ids[1:], [row[1:] for row in rows]
+    if {"from", "to"} <= set(ids) or {"source", "target"} <= set(ids):
+        raise ValueError(
+            f"rows of pairs ({', '.join(ids)}), where a matrix is expected: a row of node names, "
+            "then a row of ms per node; `nova topology embed` takes rows of pairs, and a problem "
+            "has them as latency.pairs, or as tables.latency_pairs with from, to, ms"
+        )
     if len(rows) - 1 != len(ids):
         raise ValueError(_not_square(len(ids), len(rows) - 1))
     values = np.empty((len(ids), len(ids)))

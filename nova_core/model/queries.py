@@ -9,7 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.syntax import convert, unknown
+from nova_core.model.syntax import convert
+from nova_core.suggestions import unknown
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem

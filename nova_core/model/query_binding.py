@@ -37,7 +37,7 @@ from nova_core.model.queries import (
     Stream,
     inputs_of,
 )
-from nova_core.model.syntax import unknown
+from nova_core.suggestions import unknown
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem

@@ -44,7 +44,7 @@ class ReadTable(ABC):
         self, name: str, codes: Ints, values: Any, index: Mapping[str, int], what: str
     ) -> Ints:
         """`find` for codes into values, a list or an Arrow array."""
-        from nova_core.model.syntax import unknown
+        from nova_core.suggestions import unknown
 
         if len(codes) == 0:
             return np.empty(0, np.int64)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from msgspec import inspect
 
 from nova_core.errors import NovaError
 from nova_core.model.files import read_bytes
+from nova_core.suggestions import suggestion
 
 if TYPE_CHECKING or yaml.__with_libyaml__:
     from yaml import CSafeDumper as _SafeDumper
@@ -37,7 +37,6 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Of a number in a message of msgspec: 1.0, but not 0.05.
 _WHOLE = re.compile(r"(?<=\d)\.0(?!\d)")
 _INTEGRAL = 2.0**53
-_MOST_SUGGESTIONS = 10_000
 _MOST_DEPTH = 200
 # What a document may grow by when the aliases in it are replaced.
 _MOST_TIMES = 5
@@ -195,9 +194,14 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
         place = f"line {cause.lineno}, column {cause.colno}"
         raise error(f"{path}: {place}: no JSON: {cause.msg}{cut}") from None
     except yaml.MarkedYAMLError as cause:
-        mark = cause.problem_mark or cause.context_mark
+        mark, problem = cause.problem_mark or cause.context_mark, cause.problem or cause.context
+        if problem == "could not find expected ':'" and cause.context_mark is not None:
+            # Noticed at the next line, but missing in the one where the key begins.
+            mark = cause.context_mark
+            problem = f"{_line(text, mark.line)!r}: a colon is missing behind the name of a field"
+        elif "\t" in _line(text, mark.line if mark else 0)[: (mark.column if mark else 0) + 1]:
+            problem = "a tab indents it; YAML is indented by spaces"
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        problem = cause.problem or cause.context
         if "nesting depth" in str(problem):  # libyaml's scanner, before any event
             problem = "nested too deeply for a document"
         raise error(f"{path}: {place}{problem}") from None
@@ -213,6 +217,11 @@ def parse_bytes(content: bytes, path: Path, error: type[NovaError]) -> Any:
     except (AttributeError, IndexError, KeyError, TypeError) as cause:
         # PyYAML converts tagged text without checking it first.
         raise error(f"{path}: no YAML: a value is not what its tag says: {cause}") from None
+
+
+def _line(text: str, number: int) -> str:
+    lines = text.splitlines()
+    return lines[number][:80].rstrip() if number < len(lines) else ""
 
 
 def _one_line(cause: Exception) -> str:
@@ -245,7 +254,8 @@ def typed(
         raise error(f"{path}: holds {_named(raw)}; a mapping with '{marker}: {version}' is needed")
     if marker not in raw:
         raise error(
-            f"{path}: field {marker!r}, the format's version, is missing; {version} is read"
+            f"{path}: field {marker!r} is missing; a line '{marker}: {version}', the format's "
+            "version, is expected"
         )
     if raw[marker] != version or isinstance(raw[marker], bool):
         raise error(
@@ -326,23 +336,6 @@ def _explain(message: str, raw: Any, kind: type[Any]) -> str:
     if accepted.startswith("text") and not isinstance(value, (list, dict, type(None))):
         hint = "; write it in quotes"
     return f"{prefix}{_shown(value)} is not accepted; {accepted} is expected{hint}"
-
-
-def suggestion(name: str, accepted: Sequence[str]) -> str:
-    """The accepted name nearest to what was written, or all of them."""
-    near = difflib.get_close_matches(name, accepted, 1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    if not accepted:
-        return "none is accepted here"
-    return f"accepted are {', '.join(accepted[:12])}{', …' if len(accepted) > 12 else ''}"
-
-
-def unknown(what: str, name: str, accepted: Iterable[str]) -> str:
-    """Error text for an unknown name, with the nearest one unless there are too many to search."""
-    names = sorted(accepted)
-    hint = suggestion(name, names) if len(names) <= _MOST_SUGGESTIONS else f"{len(names)} are known"
-    return f"unknown {what} {name!r}; {hint}"
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -128,7 +128,7 @@ class Inventory:
         Raises:
             InventoryError: for an unknown name.
         """
-        from nova_core.model.syntax import unknown
+        from nova_core.suggestions import unknown
 
         if name not in self._index:
             raise InventoryError(f"inventory {self.name}: {unknown('host', name, self._index)}")

@@ -15,7 +15,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats
-from nova_core.model.syntax import read_typed, unknown
+from nova_core.model.syntax import read_typed
+from nova_core.suggestions import unknown
 from nova_testbed.inventory import (
     SWITCH_CORES,
     HostSpec,

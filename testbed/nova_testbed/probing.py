@@ -232,7 +232,7 @@ def measure_capacity(
         InventoryError: for an unknown operator.
         HostError: when a host cannot measure.
     """
-    from nova_core.model.syntax import unknown
+    from nova_core.suggestions import unknown
 
     if operator not in OPERATORS:
         raise InventoryError(unknown("operator", operator, OPERATORS))

@@ -47,7 +47,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
             f"nova_core.{name}"
             for name in (
                 *("model", "errors", "console", "numbers", "paths", "programs"),
-                *("commands.shared", "lazy_commands"),
+                *("commands.shared", "lazy_commands", "suggestions"),
             )
         }
         | {"nova_workloads.debs"},

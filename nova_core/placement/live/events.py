@@ -16,8 +16,8 @@ from nova_core.model.problem_document import (
     RequiresPart,
     SourceRow,
 )
-from nova_core.model.syntax import suggestion
 from nova_core.model.validation import UNUSABLE
+from nova_core.suggestions import suggestion
 
 LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]
 RightSource = Annotated[Name, Meta(description="a source of its right stream")]

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
-from nova_core.model.syntax import listed, unknown
+from nova_core.model.syntax import listed
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
@@ -46,6 +46,7 @@ from nova_core.placement.live.pieces import Pieces
 from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.state import Link, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE, SourceRows
+from nova_core.suggestions import unknown
 
 T = TypeVar("T")
 

@@ -123,7 +123,11 @@ def good(tmp_path: Path) -> Problem:
         # format
         ("nova: 1", "nova: 2", "nova: format version 2; 1 is read here"),
         ("nova: 1", "nova: true", "nova: format version True; 1 is read here"),
-        ("nova: 1\n", "", "field 'nova', the format's version, is missing; 1 is read"),
+        (
+            "nova: 1\n",
+            "",
+            "field 'nova' is missing; a line 'nova: 1', the format's version, is expected",
+        ),
         ("rate: 20", "rat: 20", "sources[0]: unknown field 'rat'; did you mean 'rate'?"),
         ("matrix:", "matrx:", "unknown field 'matrx'; did you mean 'matrix'?"),
         ("rate: 20", "rate: 20, rate: 21", "line 7, column 50: field 'rate' is given twice"),

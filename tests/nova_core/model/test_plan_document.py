@@ -253,7 +253,7 @@ def test_files_that_are_no_plan(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="not UTF-8 text"):
         read_plan(tmp_path / "plan.json", plan.problem)
     (tmp_path / "plan.json").write_text('{"nova": 1}')
-    with pytest.raises(PlanError, match="field 'nova_plan', the format's version, is missing"):
+    with pytest.raises(PlanError, match="field 'nova_plan' is missing; a line 'nova_plan: 2'"):
         read_plan(tmp_path / "plan.json", plan.problem)
     (tmp_path / "dir").mkdir()
     with pytest.raises(PlanError, match=r"holds no plan\.yaml or plan\.json"):
