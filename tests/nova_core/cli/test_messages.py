@@ -68,7 +68,7 @@ COMMANDS = {
     ("plan", "x.yaml", "--stratgy", "nova"): "Did you mean '--strategy'?",
     ("plan", "{problem}", "--strategy", "novva"): "did you mean 'nova'?",
     ("plan", "{problem}", "--set", "sigmma=1"): "sigma",
-    ("compare", "{problem}", "--strategies", "snk"): "did you mean 'sink'?",
+    ("compare", "{problem}", "snk"): "did you mean 'sink'?",
     (
         "topology",
         "embed",
@@ -78,7 +78,7 @@ COMMANDS = {
         "--method",
         "slver",
     ): "did you mean 'solver'?",
-    ("translate", "{problem}", "--engine", "flnk", "-o", "x"): "did you mean 'flink'?",
+    ("engines", "install", "flnk"): "did you mean 'flink'?",
     ("reproduce", "fig66"): "did you mean 'fig6'?",
     ("schema", "problm"): "did you mean 'problem'?",
 }
