@@ -10,7 +10,7 @@ import json
 import warnings
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class _Graph:
     """What a file says: attributes by node, and links with theirs."""
 
     nodes: dict[str, Mapping[str, Any]]
-    links: list[tuple[str, str, Mapping[str, Any]]]
+    links: Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
 def read_topology(path: Path, delay: str | None = None) -> Topology:
@@ -246,7 +246,7 @@ def _edges(path: Path, text: str) -> _Graph:
 def _checked(
     path: Path,
     nodes: dict[str, Mapping[str, Any]],
-    links: list[tuple[str, str, Mapping[str, Any]]],
+    links: Sequence[tuple[str, str, Mapping[str, Any]]],
 ) -> _Graph:
     for a, b, _ in links:
         for end in (a, b):

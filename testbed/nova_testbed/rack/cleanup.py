@@ -125,9 +125,7 @@ def remove(
                 network.guards(number)
             except RackError as error:
                 refused.append(f"table ip {Names(number).prefix} ({error})")
-        disks = (
-            _outside_disks(number) if record is None else {record.disks, *_outside_disks(number)}
-        )
+        disks = _outside_disks(number) + ([] if record is None else [Path(record.disks)])
         for directory in disks:
             shutil.rmtree(directory, ignore_errors=True)
         refused += [str(item) for item in leftovers(number)]

@@ -235,14 +235,14 @@ def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             except (OSError, ValueError) as error:
                 bad = getattr(error, "strerror", None) or str(error)
             n = len(names)
-            source, target = np.repeat(names, n), np.tile(names, n)
-            latency = values.ravel()
+            source = [name for name in names for _ in range(n)]
+            target, latency = names * n, values.ravel()
             if bad is not None:
                 source, target, latency = [""], [""], np.array([np.nan])
             count = len(latency)
             yield pa.RecordBatch.from_arrays(
                 [
-                    *(pa.array(list(ends), pa.string()) for ends in (source, target)),
+                    *(pa.array(ends, pa.string()) for ends in (source, target)),
                     pa.array(np.full(count, float(number))),
                     pa.array(latency),
                     *(pa.array([text] * count, pa.string()) for text in (path, bad)),
