@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import click
 
+from nova_core import extras
 from nova_core.console import fail
 from nova_core.errors import NovaError
 from nova_core.lazy_commands import load_command
@@ -84,13 +85,17 @@ class LazyGroup(click.Group):
         return None if place is None else load_command(cmd_name, place)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; end quietly when the output is closed."""
+        """Run the command; end quietly when the output is closed, and name a missing extra."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             # Click's exit code for it is 1, which means that the answer is no.
             _discard_output()
             ctx.exit(BROKEN_PIPE)
+        except ModuleNotFoundError as error:
+            if text := extras.missing(ctx.invoked_subcommand or "nova", error):
+                raise extras.MissingExtraError(text) from error
+            raise
 
     def main(
         self,

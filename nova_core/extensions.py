@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from nova_core import extras
 from nova_core.errors import NovaError
 from nova_core.suggestions import nearest
 
@@ -68,4 +69,6 @@ class Extensions:
         try:
             return entry.load()
         except (ImportError, AttributeError) as error:
-            raise self.error(f"{self.kind} {name}: cannot load {entry.value}: {error}") from error
+            what = f"{self.kind} {name}"
+            text = extras.missing(what, error) or f"{what}: cannot load {entry.value}: {error}"
+            raise self.error(text) from error

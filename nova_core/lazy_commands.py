@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from nova_core import extras
 from nova_core.errors import NovaError
 
 
@@ -20,7 +21,8 @@ def load_command(name: str, place: str) -> click.Command:
     try:
         command = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as cause:
-        error = NovaError(f"command {name}: cannot load {place}: {cause}")
+        what = f"command {name}"
+        error = NovaError(extras.missing(what, cause) or f"{what}: cannot load {place}: {cause}")
         error.__cause__ = cause
         return broken_command(name, error)
     if not isinstance(command, click.Command):

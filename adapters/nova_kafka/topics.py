@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nova_core import extras
 from nova_core.errors import NovaError
 from nova_engines.workload import host_and_port
 
@@ -27,10 +28,8 @@ def kafka() -> Any:
     Raises:
         NovaError: where it is not installed.
     """
-    try:
+    with extras.needed("Kafka"):
         import kafka
-    except ImportError as error:
-        raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
     # It also raises the important part of what it logs; the rest must not reach the terminal.
     logger = logging.getLogger("kafka")
     if not logger.handlers:

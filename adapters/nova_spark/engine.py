@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_core import extras
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def check() -> Path:
     Raises:
         NovaError: saying what is missing.
     """
-    if find_spec("pyspark") is None:
-        raise NovaError("Spark needs PySpark: pip install 'nova-placement[spark]'")
+    with extras.needed("Spark"):
+        import pyspark  # noqa: F401
     home = spark_home()
     if home is None or not (home / "bin" / "spark-class").is_file():
         raise NovaError(f"SPARK_HOME {home}: holds no bin/spark-class")

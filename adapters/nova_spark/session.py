@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nova_core import extras
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -30,14 +31,10 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
     Raises:
         NovaError: without PySpark, or when Spark does not start.
     """
-    try:
+    with extras.needed("Spark"):
         from pyspark.sql import SparkSession
 
         error_of_java = import_module("py4j.protocol").Py4JError
-    except ImportError:
-        raise NovaError(
-            "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
-        ) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("nova")
     chosen = {

@@ -9,6 +9,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_core import extras
 from nova_core.errors import NovaError
 from nova_engines import bundle
 from nova_engines.bundle import NODE, BrokerOptions, words
@@ -78,7 +79,10 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     coordinator = chosen.coordinator or dataflow.sinks[0].node
     home = chosen.spark_home or str(spark_home() or "")
     if not home:
-        raise NovaError("option spark_home: Spark is not installed here; say where hosts have it")
+        raise NovaError(
+            "option spark_home: Spark is not installed here; say where hosts have it, or "
+            f"{extras.install_command('spark')}"
+        )
     configuration = ClusterConfiguration(
         nodes_of(problem, coordinator, dataflow.nodes),
         home,

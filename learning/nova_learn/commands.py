@@ -95,10 +95,9 @@ def train(
     80 % of all queries are for training, 10 % decide when to stop, 10 % are for `nova learn
     evaluate`. Training uses simulated traces first, then those of the rack.
     """
-    with shared.extra("learn"):
-        from nova_learn.train import STAGES, Settings
-        from nova_learn.train import train as run
     from nova_core.learned.model import load_model, write_model
+    from nova_learn.train import STAGES, Settings
+    from nova_learn.train import train as run
 
     dataset = _read(traces, measured)
     with console.progress("training") as progress:
@@ -154,12 +153,11 @@ def validate(
     So every query is predicted by a model that has not seen it. A model that has seen TRACES must
     not be given with --begin.
     """
-    with shared.extra("learn"):
-        from nova_learn import validate as validation
-        from nova_learn.train import Settings
     from nova_core.learned.model import load_model
     from nova_core.plotting import checked_suffix, save_figure
+    from nova_learn import validate as validation
     from nova_learn.evaluate import report
+    from nova_learn.train import Settings
 
     if output is not None:
         checked_suffix(output)
@@ -211,8 +209,7 @@ def evaluate(
     from nova_learn.evaluate import predicted, report
 
     if baselines:
-        with shared.extra("learn"):
-            from nova_learn.baselines import VECTORS
+        from nova_learn.baselines import VECTORS
     loaded = load_model(model)
     split = int((loaded.facts or {}).get("settings", {}).get("split", 0))
     dataset = _read(traces, measured)

@@ -96,11 +96,10 @@ def serve(
         raise NovaError(
             f"--jobs: every client could start jobs as this user; give --token-file or {TOKEN}"
         )
-    with shared.extra("serve"):
-        from nova_core.service.endpoints import load
-        from nova_core.service.server import serve
+    from nova_core.service.endpoints import load
+    from nova_core.service.server import serve
 
-        others = [] if jobs is None else [load("jobs")(jobs, directory)]
+    others = [] if jobs is None else [load("jobs")(jobs, directory)]
 
     def ready(url: str) -> None:
         if as_json:

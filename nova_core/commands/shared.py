@@ -12,7 +12,7 @@ import click
 
 from nova_core import console, paths
 from nova_core.choices import LazyChoice
-from nova_core.errors import NovaError, ProblemError
+from nova_core.errors import ProblemError
 from nova_core.numbers import SEED, at_least
 
 if TYPE_CHECKING:
@@ -88,23 +88,6 @@ def together(name: str, chosen: Mapping[str, Callable[[Any], Any]]) -> Callable[
         return options(*chosen.values())(with_mapping)
 
     return decorate
-
-
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Context for imports that need an extra.
-
-    Raises:
-        NovaError: saying how to install it.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("nova"):
-            raise
-        raise NovaError(
-            f"{error.name} is not installed; pip install 'nova-placement[{name}]'"
-        ) from None
 
 
 def output_option(help_text: str, **more: Any) -> Callable[[F], F]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nova_core.errors import NovaError
+from nova_core import extras
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.assignment import Assigner
 from nova_core.placement.kernels.fill import fill
@@ -82,13 +82,8 @@ def _kdtree(state: Assigner) -> Query:
 
 
 def _annoy(state: Assigner, seed: int) -> Query:
-    try:
+    with extras.needed("index annoy (kdtree and capacity-tree need no extra)"):
         from annoy import AnnoyIndex
-    except ImportError as error:
-        raise NovaError(
-            "index annoy: the package annoy is not installed; pip install 'nova-placement[annoy]' "
-            "(it needs a C++ compiler) or use index kdtree or capacity-tree"
-        ) from error
     position = state.tree.slot[:, :-1]
     index = AnnoyIndex(position.shape[1], "euclidean")
     index.set_seed(seed)

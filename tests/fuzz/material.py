@@ -54,7 +54,13 @@ QUERIES: dict[str, Any] = {
             "sink": "desk",
             "operators": [
                 {"kind": "filter", "id": "warm", "input": "T", "selectivity": 0.5},
-                {"kind": "join", "id": "air", "inputs": ["warm", "H"], "selectivity": 0.5},
+                {
+                    "kind": "join",
+                    "id": "air",
+                    "inputs": ["warm", "H"],
+                    "selectivity": 0.5,
+                    "window": 10,
+                },
                 {"kind": "project", "id": "short", "input": "air"},
                 {"kind": "aggregate", "id": "means", "input": "short", "window": 10, "groups": 2},
             ],

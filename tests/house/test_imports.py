@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from nova_core.extras import extra_of
+
 ROOT = Path(__file__).resolve().parents[2]
 CORE = {"nova_core"}
 ADAPTERS = {
@@ -46,7 +48,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         {
             f"nova_core.{name}"
             for name in (
-                *("model", "errors", "console", "numbers", "paths", "programs"),
+                *("model", "errors", "extras", "console", "numbers", "paths", "programs"),
                 *("commands.shared", "lazy_commands", "suggestions"),
             )
         }
@@ -215,21 +217,19 @@ def modules_after(code: str) -> set[str]:
 def test_nothing_is_used_that_only_developers_have() -> None:
     """What our packages import comes with Nova or one of its extras for users."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = told["optional-dependencies"]
-    asked = [*told["dependencies"], *(r for name in extras if name != "dev" for r in extras[name])]
-    known = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in asked}
-    # Flink has an environment of its own, and DuckDB is what Spark's pipeline is compared with. The
-    # others come with those that are named: PySpark, uvicorn[standard]; _typeshed is mypy's.
-    known |= {"apache-flink", "duckdb", "py4j", "uvloop", "-typeshed"}
-    named = {"pyflink": "apache-flink", "kafka": "kafka-python"}
-    named |= {"sklearn": "scikit-learn", "yaml": "pyyaml"}
+    known = {re.split(r"[\[<>=]", one)[0].lower() for one in told["dependencies"]}
+    # Flink has an environment of its own; _typeshed is mypy's.
+    known |= {"pyflink", "-typeshed"}
+    named = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
     wrong = set()
     for directory, _ in ALLOWED.values():
         for file in sorted((ROOT / directory).rglob("*.py")):
             for module in imports_of(file):
                 top = module.partition(".")[0]
                 name = named.get(top, top).replace("_", "-").lower()
-                if top not in sys.stdlib_module_names and top not in ALL and name not in known:
+                if top in sys.stdlib_module_names or top in ALL or name in known:
+                    continue
+                if extra_of(top) in (None, "dev"):
                     wrong.add(f"{file.relative_to(ROOT)}: {top}")
     assert not wrong
 

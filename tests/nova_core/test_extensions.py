@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +34,7 @@ def test_a_package_that_cannot_be_loaded_is_named(
     monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     install(monkeypatch, broken=place)
-    with pytest.raises(ProblemError, match=f"strategy broken: cannot load {place}: "):
+    with pytest.raises(ProblemError, match=f"strategy broken: cannot load {place}: .*no_such_"):
         create("broken")
 
 
@@ -49,3 +51,13 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
         create_once.load("some")
         create_once.names()
     assert looked_up == ["a group of this test"]
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "needs_hosts.py").write_text("import paramiko\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    install(monkeypatch, hosts="needs_hosts:thing")
+    text = r"strategy hosts: needs the module paramiko; pip install 'nova-placement\[testbed\]'"
+    with pytest.raises(ProblemError, match=f"^{text}$"):
+        create("hosts")

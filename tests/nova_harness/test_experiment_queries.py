@@ -120,5 +120,5 @@ def test_strategies_that_place_joins_alone_are_refused() -> None:
 
 def test_without_duckdb_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(NovaError, match=r"DuckDB is needed .* 'nova-placement\[queries\]'"):
+    with pytest.raises(NovaError, match=r"readings of queries: .* 'nova-placement\[queries\]'"):
         connection()

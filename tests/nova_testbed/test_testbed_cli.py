@@ -226,21 +226,6 @@ def sleeping() -> list[str]:
     return found
 
 
-def test_an_extra_that_is_missing(place: str) -> None:
-    code = f"""
-import sys
-import importlib.util as util
-find = util.find_spec
-util.find_spec = lambda name, *rest: None if name == "paramiko" else find(name, *rest)
-from nova_core.cli import main
-sys.argv = ["nova", "testbed", "exec", "-i", {place!r}, "true"]
-sys.exit(main())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "paramiko is missing; pip install 'nova-placement[testbed]'" in done.stderr
-
-
 def test_no_namespaces_is_told_in_one_line() -> None:
     command = [*NOVA, "testbed", "check"]
     if os.geteuid() == 0:

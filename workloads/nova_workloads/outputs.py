@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
+from nova_core import extras
 from nova_core.errors import NovaError
 from nova_core.model.files import atomic_write
 
@@ -333,11 +334,9 @@ def _connect(host: str, port: int, wait: float) -> SocketOutput:
 
 
 def _producer(server: str, wait: float) -> Any:
-    try:
+    with extras.needed(f"kafka://{server}"):
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
-    except ImportError as error:
-        raise NovaError("Kafka needs kafka-python: pip install 'nova-placement[kafka]'") from error
     try:
         return KafkaProducer(
             bootstrap_servers=server,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_core import extras
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -168,12 +169,8 @@ def spark_session(options: SparkOptions) -> Iterator[SparkSession]:
         NovaError: without PySpark or Java, or when Spark does not start; and for errors of Spark
             inside the block, in one line.
     """
-    try:
+    with extras.needed("Spark"):
         errors = _errors_of_spark()
-    except ImportError:
-        raise NovaError(
-            "this needs PySpark, which is not installed: pip install 'nova-placement[spark]'"
-        ) from None
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise NovaError("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
     with ExitStack() as stack:

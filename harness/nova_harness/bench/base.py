@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nova_core import console
+from nova_core import console, extras
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -113,9 +113,10 @@ def duration(seconds: float) -> str:
 
 def main(module: str, case: str) -> None:
     """Measure a case of a benchmark in this process."""
-    benchmark = import_module(f"nova_harness.bench.{module}")
     try:
-        measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
+        with extras.needed(module):
+            benchmark = import_module(f"nova_harness.bench.{module}")
+            measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
     except NovaError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)

@@ -111,12 +111,8 @@ def measure(case: Case) -> Measurement:
     Raises:
         NovaError: when the service does not start, or refuses the placement.
     """
-    try:
-        import uvloop
-    except ModuleNotFoundError:
-        raise NovaError(
-            "bench serve: uvloop is not installed; pip install 'nova-placement[serve]'"
-        ) from None
+    import uvloop
+
     problem = live_problem(case.nodes, case.seed)
     plan = create("nova", refine=False).place(problem)
     count = WARM_UP + round(case.rate * case.seconds)

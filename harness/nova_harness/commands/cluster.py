@@ -356,7 +356,6 @@ def on_hosts(name: str, place: str, *, prepare: bool = False) -> Iterator[tuple[
         place: the inventory, by file or name.
         prepare: whether to get the engine ready on this machine first.
     """
-    testbed.require("paramiko")
     from nova_harness.experiment.bed import reserved
     from nova_harness.experiment.limits import Limits
 

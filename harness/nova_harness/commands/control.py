@@ -359,8 +359,8 @@ def _page(port: int | None, shown: Watching) -> Iterator[None]:
     if port is None:
         yield
         return
-    with shared.extra("serve"):
-        from nova_harness.control.page import application, served
+    from nova_harness.control.page import application, served
+
     with served(port, application(lambda: shown.state)) as address:
         console.say(f"watch it at {address}")
         yield

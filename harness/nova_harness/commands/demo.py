@@ -43,6 +43,9 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
     result was lost, duplicated or wrong. Results that Flink's own restart repeats do not count.
     """
+    # The report, at the end, needs it: what is missing is named before anything is run.
+    import jinja2  # noqa: F401
+
     from nova_harness.commands import experiment, setup
     from nova_harness.commands.report import show
     from nova_harness.experiment.bed import find_inventory, hosts_up

@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from nova_core.errors import NovaError
 from nova_core.plotting.parts import BY_PAIR
 from nova_harness.report import facts, summary, tables
@@ -144,8 +146,6 @@ def write_report(
 
 
 def _render(report: Report, drawn: _Drawn) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     environment = Environment(
         loader=PackageLoader("nova_harness.report"),
         autoescape=True,

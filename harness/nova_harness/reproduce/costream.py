@@ -228,12 +228,9 @@ class Costream(Figure[CostreamParameters, list[Score]]):
 
     def run(self, parameters: CostreamParameters, run: Run) -> list[Score]:
         """Simulate, train a model for every case, and predict."""
-        from nova_core.commands import shared
-
         # Report missing packages before minutes of simulation.
-        with shared.extra("learn"):
-            for module in ("baselines", "train"):
-                import_module(f"nova_learn.{module}")
+        for module in ("baselines", "train"):
+            import_module(f"nova_learn.{module}")
         if run.kept is None:
             with tempfile.TemporaryDirectory(prefix="nova-costream-") as directory:
                 return _scores(parameters, replace(run, kept=Path(directory)))

@@ -50,7 +50,6 @@ def check(ctx: click.Context, place: str, as_json: bool) -> None:
 
 def _check_hosts(inventory: Inventory) -> tuple[list[dict[str, Any]], str | None, str]:
     """Findings on the hosts that are up, what they lack, and the command that installs it."""
-    shared.require("paramiko")
     from nova_testbed.checks import check_hosts, install_command
     from nova_testbed.hosts import Hosts
 

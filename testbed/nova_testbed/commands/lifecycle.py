@@ -183,7 +183,6 @@ def _rack_status(inventory: Inventory) -> dict[str, Any]:
 
 
 def _real_status(inventory: Inventory) -> dict[str, Any]:
-    shared.require("paramiko")
     from nova_testbed.connection import HostError
     from nova_testbed.emulation import links
     from nova_testbed.hosts import Hosts

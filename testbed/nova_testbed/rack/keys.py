@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nova_testbed.rack.state import RackError, replace
+from nova_testbed.rack.state import replace
 
 
 def make_key(file: Path, comment: str) -> str:
@@ -20,13 +20,9 @@ def make_key(file: Path, comment: str) -> str:
     public_file = file.with_name(f"{file.name}.pub")
     if file.exists() and public_file.exists():
         return public_file.read_text().strip()
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    except ImportError:
-        raise RackError(
-            "a rack needs the package cryptography: pip install 'nova-placement[testbed]'"
-        ) from None
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM,

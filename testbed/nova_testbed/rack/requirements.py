@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 import nova_testbed.rack.cgroups as cgroups
-from nova_core import programs
+from nova_core import extras, programs
 from nova_testbed import netem
 from nova_testbed.rack.privileges import is_root, sudo_works
 from nova_testbed.rack.processes import local_run
@@ -172,7 +172,7 @@ def _programs() -> list[Capability]:
             library,
             True,
             "" if library else "the Python package is not installed",
-            "pip install 'nova-placement[testbed]'",
+            extras.install_command("testbed"),
         )
     )
     return items

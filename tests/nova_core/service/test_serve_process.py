@@ -385,7 +385,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "nova_core.service.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     said = refused(str(tmp_path / "data"))
-    assert "uvicorn is not installed; pip install 'nova-placement[serve]'" in said
+    assert "serve: needs the module uvicorn; pip install 'nova-placement[serve]'" in said
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "schlüssel"])

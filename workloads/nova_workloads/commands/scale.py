@@ -102,9 +102,9 @@ def generate(
     As `nova generate`, which holds it in memory, but with more shapes: several sinks, sources in
     few clusters. One seed gives one problem.
     """
-    with shared.extra("spark"):
-        from nova_workloads.scale.generate import Shape
-        from nova_workloads.scale.generate import generate as write
+    from nova_workloads.scale.generate import Shape
+    from nova_workloads.scale.generate import generate as write
+
     problem = Shape(**shape)
     with _session(spark) as (session, shown):
         shown.step("tables")
@@ -146,9 +146,9 @@ def embed(
     Column `to` names landmarks, at most 1,000: nodes that have measured each other, and that every
     other node has measured some of.
     """
-    with shared.extra("spark"):
-        from nova_workloads.scale.embed import embed as locate
-        from nova_workloads.scale.embed import open_measured
+    from nova_workloads.scale.embed import embed as locate
+    from nova_workloads.scale.embed import open_measured
+
     opened, header = open_measured(problem, output)
     with _session(spark) as (session, shown), shared.working():
         facts = locate(session, opened, header, output, dimensions, height, seed, shown.step)
@@ -216,9 +216,9 @@ def plan(
 
     options = {name: value for name, value in named.items() if value is not None}
     parameters = NovaParameters(**options)
-    with shared.extra("spark"):
-        from nova_workloads.scale.plan import Scale, open_problem
-        from nova_workloads.scale.plan import plan as place
+    from nova_workloads.scale.plan import Scale, open_problem
+    from nova_workloads.scale.plan import plan as place
+
     how = Scale(parameters, cells, sample)
     opened = open_problem(problem, output)
     with _session(spark) as (session, shown), shared.working():
@@ -250,9 +250,9 @@ def check(
 
     As `nova check`, for plans that are too large for one machine.
     """
-    with shared.extra("spark"):
-        from nova_workloads.scale.plan import check_plan, open_plan
-        from nova_workloads.scale.tables import Problem
+    from nova_workloads.scale.plan import check_plan, open_plan
+    from nova_workloads.scale.tables import Problem
+
     opened, placed = Problem.open(problem), open_plan(plan)
     with _session(spark) as (session, shown):
         result = check_plan(session, opened, plan, placed, shown.step)

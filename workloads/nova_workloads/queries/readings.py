@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nova_core import extras
 from nova_core.errors import NovaError, first_line
 
 if TYPE_CHECKING:
@@ -31,12 +32,8 @@ def connection() -> Any:
     Raises:
         NovaError: where DuckDB is not installed.
     """
-    try:
+    with extras.needed("readings of queries"):
         import duckdb
-    except ImportError as error:
-        raise NovaError(
-            "DuckDB is needed for readings of queries: pip install 'nova-placement[queries]'"
-        ) from error
     return duckdb.connect(":memory:", config={"threads": 1})
 
 

@@ -1,0 +1,318 @@
+"""`python -m tests.fuzz.bare`: every command where no extra is installed works, or names its extra.
+
+Commands run in forks of this interpreter, from which a bare wheel's environment is made by hiding
+other packages; with ``--nova``, they are those of such an environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import Any
+
+import click
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from .campaign import BESIDE, wrong_at_all
+from .children import Child, Ended, Limits, begin, nova
+from .uses import PLACEHOLDER, USES, Use, command_of, commands
+
+ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTION = "nova-placement"
+NAMED = re.compile(r"pip install 'nova-placement\[([a-z]+)\]'")
+LIMITS = Limits(None, 240.0, 16 << 30)
+# The commands, or groups of them, that name an extra, and which.
+NEEDS = {
+    "bench control": "testbed",
+    "bench handovers": "testbed",
+    "bench keys": "testbed",
+    "bench serve": "serve",
+    "cluster": "testbed",
+    "control pause": "testbed",
+    "control resume": "testbed",
+    "control run": "testbed",
+    "corpus run": "testbed",
+    "corpus simulate": "testbed",
+    "demo": "experiment",
+    "engines install": "spark",
+    "experiment": "testbed",
+    "learn train": "learn",
+    "learn validate": "learn",
+    "query estimate": "queries",
+    "query reference": "queries",
+    "report": "experiment",
+    "reproduce costream": "learn",
+    "scale": "spark",
+    "serve": "serve",
+    "setup": "testbed",
+    "testbed": "testbed",
+    "workload latency": "spark",
+    "workload prepare": "spark",
+}
+# Options that need another extra.
+OPTIONS = {
+    "--set index=annoy": "annoy",
+    "--baselines": "learn",
+    "--engine spark": "spark",
+    "--to kafka://127.0.0.1:9/t": "kafka",
+}
+# It runs all other figures.
+LEFT_OUT = {"reproduce all"}
+# These may say before that something else is wrong.
+EITHER = ("setup", "cluster deploy {query-plan.json}")
+RUN = "{problem.yaml} {plan.json} -i {inventory.yaml}"
+EXPERIMENT = "{experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"
+# Of commands that `USES` leaves out, and of options that need an extra.
+MORE = (
+    Use("plan {problem.yaml} --no-baselines --set index=annoy"),
+    Use("bench handovers"),
+    Use("bench keys"),
+    Use("bench serve --seconds 1 --nodes 20"),
+    Use("cluster down -i {inventory.yaml}"),
+    Use("cluster status -i {inventory.yaml}"),
+    Use("cluster stop -i {inventory.yaml}"),
+    Use("cluster up -i {inventory.yaml}"),
+    Use("completion bash"),
+    Use("control pause"),
+    Use("control resume"),
+    Use(f"control run {RUN}"),
+    Use("corpus compare {traces.parquet}", codes=(2,)),
+    Use("corpus run out --runs 1"),
+    Use("corpus simulate out --runs 1"),
+    Use("demo -o out"),
+    Use("engines install spark"),
+    Use("engines list"),
+    Use("engines path spark", codes=(2,)),
+    Use(f"experiment calibrate {EXPERIMENT}"),
+    Use(f"experiment run {EXPERIMENT} -o out"),
+    Use("learn evaluate {model.npz} {traces.parquet} --all --baselines"),
+    Use("learn train {traces.parquet} -o out.npz"),
+    Use("learn validate {traces.parquet}"),
+    Use("query estimate questions.yaml --readings {archive}"),
+    Use("query reference questions.yaml --readings {archive} -o out"),
+    Use("reproduce costream -o out"),
+    Use("reproduce fig7 --synthetic --nodes 12 --strategy nova -o out"),
+    Use("reproduce fig7-readings -o out", codes=(0, 2), slow=True),
+    Use("reproduce fig8 --synthetic --strategy nova --workloads 1 -o out", slow=True),
+    Use("reproduce fig9 --synthetic --workloads 1 -o out", slow=True),
+    Use("reproduce sbon --seeds 1 --queries 1 -o out", slow=True),
+    Use("reproduce sbon-migration --synthetic --nodes 20 --pairs 1 --groups 1 -o out"),
+    Use("reproduce whitewater --small 1 --large 1 -o out"),
+    Use("reproduce whitewater-examples --queries 1 --exhaustive 1 -o out"),
+    Use("scale generate out --nodes 20"),
+    Use("schema problem"),
+    Use("serve state --port 0"),
+    Use("setup demo", codes=(2,)),
+    Use("testbed clean -i real.yaml"),
+    Use("testbed down -i {inventory.yaml}"),
+    Use("testbed exec -i real.yaml true"),
+    Use("testbed measure -i {inventory.yaml}"),
+    Use("testbed ssh -i {inventory.yaml} sink true"),
+    Use("testbed stress -i real.yaml --stop"),
+    Use("testbed up -i {inventory.yaml}"),
+    Use("tour"),
+    Use("workload replay {readings.csv} --to kafka://127.0.0.1:9/t"),
+)
+FILES = {
+    "real.yaml": """inventory: 1
+name: real
+hosts:
+- {name: a, role: sink, address: 127.0.0.1, port: 9}
+- {name: b, role: source, address: 127.0.0.2, port: 9}
+- {name: c, role: worker, address: 127.0.0.3, port: 9}
+""",
+    "questions.yaml": """nova: 1
+nodes:
+- {id: a, capacity: 9, position: [0, 0]}
+- {id: b, capacity: 9, position: [1, 1]}
+sources: [{id: t, node: a, stream: T, rate: 9}]
+streams: [{id: T, columns: {v: float}}]
+queries: [{id: q, sink: b, sql: SELECT v FROM T WHERE v > 1}]
+""",
+}
+
+
+def uses(*, slow: bool) -> list[Use]:
+    """Uses of every command and of options that need an extra.
+
+    Args:
+        slow: all uses, those that take long, too; else the first quick one of a command.
+    """
+    known = dict(commands())
+    chosen: dict[str, Use] = {}
+    for use in USES:
+        name = command_of(use, known)
+        if use.function is None and (slow or (not use.slow and name not in chosen)):
+            chosen[use.line if slow else name] = use
+    return [*chosen.values(), *(use for use in MORE if slow or not use.slow)]
+
+
+def extra_of(use: Use, known: Mapping[str, click.Command]) -> str:
+    """The extra that a use names; empty where it works without one."""
+    name = command_of(use, known)
+    options = [extra for option, extra in OPTIONS.items() if f" {option} " in f"{use.line} "]
+    return options[0] if options else NEEDS.get(name, NEEDS.get(name.partition(" ")[0], ""))
+
+
+def wrong(use: Use, ended: Ended, extra: str) -> str:
+    """What is wrong with how a use ended without extras; empty if nothing."""
+    problem = ": ".join(filter(None, wrong_at_all(ended)))
+    found = NAMED.search(ended.stderr.strip().rpartition("\n")[2])
+    if problem:
+        return problem
+    if found is None and not extra:
+        codes = (2,) if "{PORT}" in use.line else use.codes  # there is no web server
+        return "" if ended.code in codes else f"exit code {ended.code}"
+    if found is None and use.line.startswith(EITHER):
+        return ""
+    named = "" if found is None else found[1]
+    return "" if named == extra and ended.code else f"names {named!r}, not {extra!r}"
+
+
+# --- a bare environment ---------------------------------------------------------------------------
+
+
+class Hiding:
+    """A finder without the modules of some packages."""
+
+    def __init__(self, finder: Any, names: set[str]) -> None:
+        self._finder, self._names = finder, names
+
+    def find_spec(self, name: str, *where: Any) -> Any:
+        """Find a module, or nothing."""
+        hidden = name.partition(".")[0] in self._names
+        return None if hidden else self._finder.find_spec(name, *where)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+
+def hide() -> None:
+    """Hide the modules of all packages that Nova does not need without its extras."""
+    bare = closure(DISTRIBUTION)
+    names = {
+        name
+        for name, packages in packages_distributions().items()
+        if not bare.intersection(map(canonicalize_name, packages))
+    }
+    sys.meta_path[:] = [Hiding(finder, names) for finder in sys.meta_path]  # type: ignore[misc]
+    for name in [one for one in sys.modules if one.partition(".")[0] in names]:
+        del sys.modules[name]
+
+
+def closure(name: str) -> set[str]:
+    """A package and all that it needs without its extras, by normalized names."""
+    found: set[str] = set()
+    left = [Requirement(name)]
+    while left:
+        one = left.pop()
+        found.add(canonicalize_name(one.name))
+        try:
+            lines = requires(one.name) or []
+        except PackageNotFoundError:
+            continue
+        for needed in map(Requirement, lines):
+            marker = needed.marker
+            wanted = marker is None or any(marker.evaluate({"extra": e}) for e in ("", *one.extras))
+            if wanted and canonicalize_name(needed.name) not in found:
+                left.append(needed)
+    return found
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Run every use; exit code 1 when one neither works nor names its extra."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.bare", description=__doc__)
+    parser.add_argument("--nova", type=Path, help="the command of a bare wheel's environment")
+    parser.add_argument("--slow", action="store_true", help="every use, those that take long, too")
+    parser.add_argument("--use", default="", help="only uses that begin like this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    asked = parser.parse_args()
+    # Here, `nova setup` must install nothing.
+    os.environ.pop("CI", None)
+    place = Path(tempfile.mkdtemp(prefix="nova-bare-"))
+    material = _material(place / "material")
+    known = dict(commands())
+    chosen = [use for use in uses(slow=asked.slow) if use.line.startswith(asked.use)]
+    if asked.nova is None:
+        hide()
+        _import_much()
+    failures = 0
+    for use, ended in _ended(chosen, material, place, asked.nova, asked.jobs):
+        extra = extra_of(use, known)
+        problem = wrong(use, ended, extra)
+        failures += bool(problem)
+        last = ended.stderr.strip().rpartition("\n")[2]
+        head = f"WRONG: {problem}" if problem else extra or "works"
+        print(f"{head}: nova {use.line}, {ended.seconds:.1f} s\n    {last[-300:]}", flush=True)
+    shutil.rmtree(place, ignore_errors=True)
+    print(f"{len(chosen)} uses, {failures} of them wrong")
+    return 1 if failures else 0
+
+
+def _material(place: Path) -> Path:
+    """Valid files of every kind, written with everything that is installed."""
+    place.mkdir()
+    code = "import sys; from pathlib import Path; from tests.fuzz.__main__ import _write_material"
+    command = [sys.executable, "-c", f"{code}; _write_material(Path(sys.argv[1]))", str(place)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+    return place
+
+
+def _import_much() -> None:
+    """What most commands import, so that their forks need not."""
+    import sklearn.manifold  # noqa: F401
+
+    import nova_core.strategies  # noqa: F401
+
+    for _ in commands():
+        pass
+    gc.freeze()
+
+
+def _ended(chosen: Sequence[Use], material: Path, place: Path, path: Path | None, jobs: int) -> Any:
+    """Run uses, so many at a time, each on its copy of the material; how they ended."""
+    left, running = list(chosen), list[tuple[Use, Child]]()
+    while left or running:
+        while left and len(running) < jobs:
+            use = left.pop(0)
+            folder = place / str(len(left))
+            folder.mkdir()
+            for name in (*use.files, *FILES):
+                source = material / name
+                copy = shutil.copytree if source.is_dir() else shutil.copy
+                copy(source, folder / name)
+                for other in BESIDE.get(name, ()):
+                    shutil.copy(material / other, folder / other)
+            running.append((use, begin(_command(use, path), folder, LIMITS)))
+        for use, child in list(running):
+            if (ended := child.ended()) is not None:
+                running.remove((use, child))
+                yield use, ended
+        time.sleep(0.002)
+
+
+def _command(use: Use, path: Path | None) -> Callable[[], object]:
+    given = {"PORT": "9", "CASE": "none"}
+    words = [PLACEHOLDER.sub(lambda one: given.get(one[1], one[1]), word) for word in use.words]
+    return nova(words) if path is None else lambda: os.execv(path, [str(path), *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
