@@ -6,15 +6,17 @@ import csv
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nova_core.model.files import write_text
 from nova_core.model.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
-from nova_testbed.probing import Capacity, PairRtt
 
 # The problem written for measured hosts is the one that experiments run on them.
 from nova_workloads.debs import regional_join
+
+if TYPE_CHECKING:
+    from nova_testbed.probing import Capacity, PairRtt
 
 # ms of latency and tuples/s with this many digits after the point.
 DIGITS = 3

@@ -43,7 +43,6 @@ NEEDS = {
     "control resume": "testbed",
     "control run": "testbed",
     "corpus run": "testbed",
-    "corpus simulate": "testbed",
     "demo": "experiment",
     "engines install": "spark",
     "experiment": "testbed",
@@ -311,7 +310,10 @@ def _ended(chosen: Sequence[Use], material: Path, place: Path, path: Path | None
 def _command(use: Use, path: Path | None) -> Callable[[], object]:
     given = {"PORT": "9", "CASE": "none"}
     words = [PLACEHOLDER.sub(lambda one: given.get(one[1], one[1]), word) for word in use.words]
-    return nova(words) if path is None else lambda: os.execv(path, [str(path), *words])
+    if path is None:
+        return nova(words)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return lambda: os.execve(path, [str(path), *words], environment)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ class Prepared:
     @property
     def busy(self) -> set[str]:
         """Hosts that run something."""
-        from nova_harness.experiment.engine_run import busy_hosts
+        from nova_harness.experiment.problem import busy_hosts
 
         return busy_hosts(self.plan)
 

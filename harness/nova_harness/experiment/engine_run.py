@@ -21,6 +21,7 @@ from nova_harness.control.disturbances import (
 from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
+from nova_harness.experiment.problem import busy_hosts
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
 from nova_harness.results.schema import CellEvent
@@ -190,17 +191,6 @@ class Outcome:
     restarts: int = 0
     dead_letters: int = 0
     events: Sequence[CellEvent] = ()
-
-
-def busy_hosts(plan: Plan) -> set[str]:
-    """Hosts where a plan runs something."""
-    import numpy as np
-
-    p = plan.problem
-    nodes = [p.sources.node, p.sinks, plan.instances.node]
-    if plan.routes is not None:
-        nodes.append(plan.routes.node)
-    return {str(name) for name in p.nodes.ids[np.unique(np.concatenate(nodes))]}
 
 
 def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) -> None:

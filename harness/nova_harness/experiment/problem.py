@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nova_testbed.topology import hosts_document
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_testbed.inventory import Inventory
     from nova_workloads.base import Traffic, Workload
@@ -75,3 +76,14 @@ def rtt_csv(inventory: Inventory) -> str:
     lines = [",".join(host.name for host in inventory.hosts)]
     lines += [",".join(f"{value:g}" for value in row) for row in inventory.rtt().tolist()]
     return "\n".join(lines) + "\n"
+
+
+def busy_hosts(plan: Plan) -> set[str]:
+    """Hosts where a plan runs something."""
+    import numpy as np
+
+    p = plan.problem
+    nodes = [p.sources.node, p.sinks, plan.instances.node]
+    if plan.routes is not None:
+        nodes.append(plan.routes.node)
+    return {str(name) for name in p.nodes.ids[np.unique(np.concatenate(nodes))]}

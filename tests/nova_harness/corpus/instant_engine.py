@@ -16,7 +16,7 @@ from nova_engines.results import ResultRecords
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.corpus.runner import Batch
 from nova_harness.engines.base import RunError
-from nova_harness.experiment.engine_run import busy_hosts
+from nova_harness.experiment.problem import busy_hosts
 from nova_harness.results.schema import OperatorCounts
 
 DELAY_US = 7000
