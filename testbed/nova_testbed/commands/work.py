@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def ssh(place: str, host: str, command: tuple[str, ...]) -> None:
     """Log in to a host with the system's ssh."""
-    shared.require("paramiko")
     import os
 
     from nova_testbed.connection import ssh_options
