@@ -10,9 +10,9 @@ arrays outlive the call. Numba refuses to compile such a kernel when it makes an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from numba import njit
+from nova_core.kernel_cache import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 def borrowing(function: F) -> F:
     """Compile a kernel that makes and returns no arrays, once for all processes."""
-    return cast("F", njit(**OPTIONS)(function))
+    return njit(**OPTIONS)(function)
 
 
 def inlined(function: F) -> F:
@@ -30,4 +30,4 @@ def inlined(function: F) -> F:
     A call copies what describes each array of each tuple. LLVM includes the function after numba
     has compiled it; numba's own ``inline="always"`` compiles it again for every call.
     """
-    return cast("F", njit(**OPTIONS, forceinline=True)(function))
+    return njit(**OPTIONS, forceinline=True)(function)

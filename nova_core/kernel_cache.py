@@ -1,43 +1,223 @@
-"""Where numba keeps compiled kernels: one cache per state of all kernel sources of a package.
+"""Kernels: loops that numba compiles, kept on disk, and run as plain Python until they are there.
 
-Numba checks one file at a time, so a kernel that calls an edited one in another file would still
-run the old code.
+Numba needs most of a minute for the kernels of one placement. As Python, the same code places a
+small problem in a second, with the same result to the last bit. So with nothing compiled yet, what
+is small runs as Python, and a process in the background compiles (`nova_core.compile_kernels`).
+``NOVA_KERNELS=compile`` always compiles first and starts no process; ``NOVA_KERNELS=interpret``
+compiles nothing.
+
+A cache holds one state of all kernel sources of a package: numba checks one file at a time, so a
+kernel that calls an edited one in another file would still run the old code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
 
-import numba
+from nova_core.errors import NovaError
 
-from nova_core import borrowing
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Nodes and joins of a problem that is small: as Python it takes a second or two.
+SMALL = 1500
+SETTING = "NOVA_KERNELS"
+FOR_NOW = "interpret, for now"
+
+# Of every kernel package that is imported, by name.
+packages: dict[str, Kernels] = {}
+
+
+@dataclass(eq=False)
+class Kernels:
+    """The kernels of a package, plain functions to begin with.
+
+    Attributes:
+        package: its name.
+        cache: where numba keeps them, or None where nothing can be written.
+        state: of their sources, as a name.
+        defined: each function with its options for numba.
+        begun: whether this process has had them compiled in the background.
+    """
+
+    package: str
+    cache: Path | None
+    state: str
+    defined: list[tuple[FunctionType, dict[str, Any]]]
+    begun: bool = False
+
+    @property
+    def compiled_mark(self) -> Path | None:
+        """A file that names the compiler and the processor that all these are compiled for."""
+        return self.cache and self.cache / f"compiled-{self.state}"
+
+    def are_compiled(self) -> bool:
+        """Whether another process has compiled them, for this compiler and processor."""
+        mark = self.compiled_mark
+        return mark is not None and mark.exists() and mark.read_text() == compiled_for()
+
+    def use_numba(self, modules: Iterable[ModuleType]) -> None:
+        """Put numba's functions, compiled when they are called, into modules for the plain ones."""
+        numba = _load_numba()
+        # Numba picks a kernel's cache when it is defined; other code keeps its own setting.
+        settings = vars(numba.config)
+        elsewhere = settings["CACHE_DIR"]
+        settings["CACHE_DIR"] = str(self.cache or "")
+        try:
+            instead = {
+                id(plain): numba.njit(**options | {"cache": self.cache is not None})(plain)
+                for plain, options in self.defined
+            }
+        finally:
+            settings["CACHE_DIR"] = elsewhere
+        for module in modules:
+            names = vars(module)
+            found = [name for name, value in names.items() if id(value) in instead]
+            names.update({name: instead[id(names[name])] for name in found})
+
+
+_lock = threading.RLock()
+# Kernels defined by packages that are being imported, and packages that are plain Python still.
+_defined: list[tuple[FunctionType, dict[str, Any]]] = []
+_plain: list[Kernels] = []
+# How kernels run, as it was decided for the first problem; large ones change it to "compile".
+_decided: str | None = None
+_awaiting_numba: list[Callable[[], None]] = []
+
+
+def njit(**options: Any) -> Callable[[F], F]:
+    """As numba's: a kernel. `kernel_cache` and `prepare` decide whether it is compiled."""
+
+    def keep(function: F) -> F:
+        _defined.append((function, options))  # type: ignore[arg-type]
+        return function
+
+    return keep
 
 
 @contextmanager
-def kernel_cache(package: str, *called: str) -> Iterator[None]:
-    """Cache the kernels defined inside, in ``__pycache__`` or the user's cache if read-only.
+def kernel_cache(package: str, *called: str, plain: bool = False) -> Iterator[None]:
+    """Import the kernels of a package inside; they are cached beside it, or for the user.
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
         called: likewise, of other packages whose kernels they call.
+        plain: whether they may run as plain Python, with the same results.
     """
+    if called:  # what is compiled calls nothing else
+        compile_first()
+    yield
     here = Path(package).parent
-    sources = [Path(borrowing.__file__)]
+    mine = [one for one in _defined if Path(one[0].__code__.co_filename).parent == here]
+    name = mine[0][0].__module__.rpartition(".")[0]
+    sources = [Path(__file__).with_name("borrowing.py")]
     for each in (package, *called):
         sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
-    base = here / "__pycache__"
-    if not os.access(base if base.exists() else here, os.W_OK):
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nova"
-    # Numba picks a kernel's cache when it is defined; other code keeps its own setting.
-    settings = vars(numba.config)
-    elsewhere = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = elsewhere or str(base / f"kernels-{digest}")
-    try:
-        yield
-    finally:
-        settings["CACHE_DIR"] = elsewhere
+    kernels = Kernels(name, _place(here / "__pycache__", digest), digest, mine)
+    with _lock:
+        _defined[:] = [one for one in _defined if one not in mine]
+        packages[name] = kernels
+        if plain and (_decided or _setting()) in ("interpret", FOR_NOW) and not _ready(kernels):
+            _plain.append(kernels)
+            _in_background(kernels)
+            return
+        inside = [m for path, m in sys.modules.items() if path.startswith(f"{name}.")]
+        kernels.use_numba(inside)
+
+
+def prepare(size: int) -> None:
+    """Decide how kernels run from here on; who runs them on a problem calls this first.
+
+    Args:
+        size: nodes and joins, or operators, of the problem.
+    """
+    global _decided
+    if _decided == "compile" or (_decided and not _plain and size <= SMALL):
+        return
+    with _lock:
+        _decided = _setting() or (FOR_NOW if size <= SMALL else "compile")
+        for kernels in list(_plain):
+            if _decided == "compile" or _ready(kernels):
+                _plain.remove(kernels)
+                kernels.use_numba(list(sys.modules.values()))
+            else:
+                _in_background(kernels)
+
+
+def compile_first() -> None:
+    """Run no kernels as plain Python from here on: for who measures times."""
+    prepare(sys.maxsize)
+
+
+def interpreted() -> bool:
+    """Whether kernels run as plain Python."""
+    return bool(_plain)
+
+
+def when_numba_is_there(do: Callable[[], None]) -> None:
+    """Call ``do`` now, or when kernels load numba, which takes half a second."""
+    if "numba" in sys.modules:
+        do()
+    else:
+        _awaiting_numba.append(do)
+
+
+def compiled_for() -> str:
+    """Names the compiler and the processor."""
+    numba = _load_numba()
+    from llvmlite import binding
+
+    processor = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+    return f"numba {numba.__version__} {sys.version} {processor}"
+
+
+def _setting() -> str:
+    setting = os.environ.get(SETTING, "")
+    if setting not in ("", "compile", "interpret"):
+        raise NovaError(f"{SETTING} is {setting!r}; expected compile, interpret or nothing")
+    return setting
+
+
+def _ready(kernels: Kernels) -> bool:
+    return _setting() != "interpret" and kernels.are_compiled()
+
+
+def _in_background(kernels: Kernels) -> None:
+    """Compile them in a process of their own, unless that was tried or somebody forbids it."""
+    if not kernels.begun and _setting() != "interpret":
+        from nova_core.compile_kernels import start
+
+        kernels.begun = True
+        start(kernels)
+
+
+def _place(beside: Path, digest: str) -> Path | None:
+    """A directory to write to: beside the sources, or in the user's cache."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    for base in (beside, Path(cache) / "nova"):
+        with suppress(OSError, RuntimeError):  # there may be no home
+            place = base.expanduser() / f"kernels-{digest}"
+            place.mkdir(parents=True, exist_ok=True)
+            if os.access(place, os.W_OK):
+                return place
+    return None
+
+
+def _load_numba() -> Any:
+    import numba
+
+    while _awaiting_numba:
+        _awaiting_numba.pop()()
+    return numba

@@ -62,6 +62,8 @@ LANES = (
     ("tests/fuzz/",),
 )
 
+# Tests run what is compiled, and leave no process in the background.
+os.environ.setdefault("NOVA_KERNELS", "compile")
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
 # What scripts run in the background ignores Ctrl-C, and so would all programs that tests interrupt.

@@ -55,7 +55,7 @@ def compare(
     requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
     with shared.working():
-        outcomes = figures.run_all(loaded, chosen)
+        outcomes = figures.run_all(loaded, chosen, warm=True)
         if all(isinstance(one, NovaError) for one in outcomes.values()):
             raise next(one for one in outcomes.values() if isinstance(one, NovaError))
         lowest = None
@@ -84,6 +84,9 @@ def compare(
     ]
     if lowest is not None:
         lines.append(f"no placement of whole joins has {objective} below {console.number(lowest)}")
+    good = [one for one in outcomes.values() if not isinstance(one, NovaError)]
+    if (compiling := sum(one.compiling for one in good)) > 1:
+        lines.append(f"compiling kernels, once, took {compiling:.0f} s more than the times shown")
     predictions: list[Any] = [_prediction_table(predicted), ""] if predicted else []
     console.show(
         figures.problem_line(loaded),

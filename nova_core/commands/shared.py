@@ -131,10 +131,12 @@ def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) 
         ProblemError: as `nova_core.model.files.read_problem`, and for whole queries where a command
             takes joins of pairs only.
     """
+    from nova_core.kernel_cache import prepare
     from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
         problem = read_problem(path, capacity=capacity, locate=_locate)
+    prepare(len(problem.nodes) + len(problem.matrix))
     if pairs_only:
         problem.require_pairs(click.get_current_context().command_path)
     return problem

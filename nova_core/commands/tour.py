@@ -33,7 +33,7 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
 
     problem = load_example(EXAMPLE)
     with shared.working():
-        chosen = figures.run(problem, "nova", PARAMETERS, warm=True)
+        chosen = figures.run(problem, "nova", PARAMETERS, warm=False)
         compared = figures.run_all(problem, {name: {} for name in shared.BASELINES})
         if picture:
             from nova_core.plotting import save_plot

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+
+from nova_core.kernel_cache import when_numba_is_there
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
 PATIENCE = 2.0
-MESSAGE = "compiling kernels, once; cached for next time"
+MESSAGE = "compiling kernels, once per installation"
 
 
 class _Announcer:
@@ -24,6 +27,7 @@ class _Announcer:
         self._timer = threading.Timer(patience, self._announce)
         self._timer.daemon = True
         self._names: list[str] = []
+        self._count = 0
         self._status: Status | None = None
         self._due = False
 
@@ -31,6 +35,7 @@ class _Announcer:
         with self._lock:
             if not self._names and not self._due and not self._timer.is_alive():
                 self._timer.start()
+            self._count += not self._names or name != self._names[-1]
             self._names.append(name)
             if self._due:
                 self._show()
@@ -54,7 +59,7 @@ class _Announcer:
 
     def _show(self) -> None:
         """Show the outermost kernel: the inner ones are its helpers."""
-        text = f"{MESSAGE} ({self._names[0]})"
+        text = f"{MESSAGE}: {self._count} so far ({self._names[0]})"
         if self._status is not None:
             self._status.update(text)
             return
@@ -74,20 +79,56 @@ def announce_compilation(console: Console, patience: float = PATIENCE) -> Iterat
             any other output gets one line.
         patience: seconds from the first compilation to the status line.
     """
-    from numba.core import event
-
     announcer = _Announcer(console, patience)
 
-    class Listener(event.Listener):
-        """Forwards numba's events."""
-
-        def on_start(self, event: Any) -> None:
+    def on_event(event: Any) -> None:
+        if event.is_start:
             announcer.start(event.data["dispatcher"].py_func.__name__)
-
-        def on_end(self, event: Any) -> None:
+        else:
             announcer.end()
 
     with ExitStack() as stack:
         stack.callback(announcer.close)
-        stack.enter_context(event.install_listener("numba:compile", Listener()))
+        stack.enter_context(compilations(on_event))
         yield
+
+
+@contextmanager
+def compilations(on_event: Callable[[Any], None]) -> Iterator[None]:
+    """Pass on numba's events of compilations, without loading numba before kernels do."""
+    with ExitStack() as stack:
+        open_ = True
+
+        def listen() -> None:
+            if not open_:
+                return
+            from numba.core import event
+
+            class Listener(event.Listener):
+                """Forwards numba's events."""
+
+                on_start = on_end = staticmethod(on_event)
+
+            stack.enter_context(event.install_listener("numba:compile", Listener()))
+
+        when_numba_is_there(listen)
+        try:
+            yield
+        finally:
+            open_ = False
+
+
+class CompileTime:
+    """Seconds that compilations took, those within others counted once."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth, self._begin = 0, 0.0
+
+    def __call__(self, event: Any) -> None:
+        """Take in an event."""
+        self._depth += 1 if event.is_start else -1
+        if event.is_start and self._depth == 1:
+            self._begin = time.perf_counter()
+        elif self._depth == 0:
+            self.seconds += time.perf_counter() - self._begin

@@ -16,6 +16,7 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.extensions import Extensions
+from nova_core.kernel_cache import prepare
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 from nova_core.numbers import MOST_SEED
@@ -82,6 +83,7 @@ class Strategy:
 
     def solve(self, problem: Problem) -> Plan:
         """Place what the problem asks for: joins of pairs, or whole queries."""
+        prepare(len(problem.nodes) + len(problem.matrix))
         return self.place_queries(problem) if problem.queries else self.place(problem)
 
     def whole_plan(self, problem: Problem, hosts: Ints, **more: Any) -> Plan:

@@ -12,13 +12,15 @@ with kernel_cache(__file__):
     from kernels import calls
 """
 CALLS = """
-from numba import njit
+from nova_core.kernel_cache import njit
 from kernels.called import called
 @njit(cache=True)
 def calls():
     return called()
 """
-CALLED = "from numba import njit\n@njit(cache=True)\ndef called():\n    return {}\n"
+CALLED = (
+    "from nova_core.kernel_cache import njit\n@njit(cache=True)\ndef called():\n    return {}\n"
+)
 
 
 def package(tmp_path: Path) -> Path:
@@ -61,3 +63,41 @@ def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
     assert any(elsewhere.rglob("*.nbi"))
     assert not list((kernels / "__pycache__").glob("kernels-*"))
     shutil.rmtree(elsewhere)
+
+
+PLACE = """
+import sys
+from nova_core.model.examples import load_example
+from nova_core.strategies import place
+plan = place(load_example("running-example"))
+print("numba" in sys.modules, plan.instances.node.tolist())
+"""
+
+
+def placed(cache: Path, setting: str) -> str:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "NOVA_KERNELS": setting}
+    run = subprocess.run(
+        [sys.executable, "-c", PLACE], env=environment, capture_output=True, text=True, check=True
+    )
+    return run.stdout
+
+
+def test_a_small_problem_waits_for_no_compiler_and_one_process_compiles(tmp_path: Path) -> None:
+    """The first plan of an installation took 50 s."""
+    # Nothing may be compiled in this test: a log that holds something says that it failed before.
+    (tmp_path / "nova_core.placement.kernels.log").write_text("failed\n")
+    assert placed(tmp_path, "").startswith("False")
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_python_and_numba_place_alike(tmp_path: Path) -> None:
+    interpreted = placed(tmp_path, "interpret").split(maxsplit=1)
+    compiled = subprocess.run(
+        [sys.executable, "-c", PLACE],
+        env=os.environ | {"NOVA_KERNELS": "compile"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split(maxsplit=1)
+    assert (interpreted[0], compiled[0]) == ("False", "True")
+    assert interpreted[1] == compiled[1]

@@ -12,8 +12,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nova_core.kernel_cache import njit
 
 Floats = NDArray[np.float64]
 Records = NDArray[np.void]

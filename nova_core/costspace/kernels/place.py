@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nova_core.costspace.kernels.graph import mix
+from nova_core.kernel_cache import njit
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nova_core.kernel_cache import njit
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]

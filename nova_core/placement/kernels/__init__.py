@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nova_core.kernel_cache import kernel_cache
 
-with kernel_cache(__file__):
+with kernel_cache(__file__, plain=True):
     from nova_core.placement.kernels import assign as assign
     from nova_core.placement.kernels import capacity_tree as capacity_tree
     from nova_core.placement.kernels import cut as cut

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     NONE,
@@ -119,7 +119,7 @@ def write_candidates(
         if high:
             cost += access_cost(tree, pairs, pair, weights, item, slots[k])
         costs[k] = cost
-    order = np.argsort(costs[:found])
+    order = np.argsort(costs[:found], kind="mergesort")
     for k in range(found):
         slot_out[begin + k] = slots[order[k]]
         cost_out[begin + k] = costs[order[k]]

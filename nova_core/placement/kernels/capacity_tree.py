@@ -12,8 +12,8 @@ import math
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.ranking import (
     Ranking,
@@ -444,8 +444,10 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
             if box[far, room] >= required:
                 far_bound = flat_distance(box, far, x, y) if flat else box_distance(box, far, point)
             if tall:
-                near_bound = (math.sqrt(near_bound) + rise[n + near, 0]) ** 2
-                far_bound = (math.sqrt(far_bound) + rise[n + far, 0]) ** 2
+                away = math.sqrt(near_bound) + rise[n + near, 0]
+                near_bound = away * away
+                away = math.sqrt(far_bound) + rise[n + far, 0]
+                far_bound = away * away
             if far_bound < near_bound:
                 near, far = far, near
                 near_bound, far_bound = far_bound, near_bound
@@ -460,13 +462,16 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
             if rows[slot, d] < required or (needs and not (offer[slot] >> (needs - 1)) & 1):
                 continue
             if flat:
-                square = (rows[slot, 0] - x) ** 2 + (rows[slot, 1] - y) ** 2
+                away, aside = rows[slot, 0] - x, rows[slot, 1] - y
+                square = away * away + aside * aside
             else:
                 square = 0.0
                 for m in range(d):
-                    square += (rows[slot, m] - point[m]) ** 2
+                    away = rows[slot, m] - point[m]
+                    square += away * away
             if tall:
-                square = (math.sqrt(square) + rise[slot, 0]) ** 2
+                away = math.sqrt(square) + rise[slot, 0]
+                square = away * away
             if square > limit:
                 continue
             if found < k:

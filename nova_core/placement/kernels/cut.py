@@ -10,8 +10,8 @@ import math
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.assign import write_candidates
 from nova_core.placement.kernels.capacity_tree import (
@@ -256,7 +256,8 @@ def _ideal(pairs: Pairs, items: Items, item: int) -> float:
     for i in range(3):
         square = 0.0
         for k in range(len(point)):
-            square += (point[k] - anchors[i, k]) ** 2
+            away = point[k] - anchors[i, k]
+            square += away * away
         ideal += weights[i] * math.sqrt(square)
         if len(pairs.height):
             ideal += weights[i] * pairs.height[pair, i]

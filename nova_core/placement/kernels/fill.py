@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Ints
 from nova_core.placement.kernels.capacity_tree import NONE, CapacityTree
 from nova_core.placement.kernels.items import (

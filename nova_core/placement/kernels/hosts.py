@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
@@ -29,7 +29,8 @@ def _cost(
             continue
         square = 0.0
         for k in range(position.shape[1]):
-            square += (position[end[leg], k] - position[node, k]) ** 2
+            away = position[end[leg], k] - position[node, k]
+            square += away * away
         total += weight[leg] * (math.sqrt(square) + height[end[leg]] + height[node])
     return total
 

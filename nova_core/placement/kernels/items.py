@@ -11,10 +11,10 @@ import math
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from nova_core.borrowing import borrowing, inlined
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     NONE,
@@ -298,7 +298,8 @@ def distance_cost(
     for i in range(3):
         square = 0.0
         for k in range(anchors.shape[2]):
-            square += (position[slot, k] - anchors[pair, i, k]) ** 2
+            away = position[slot, k] - anchors[pair, i, k]
+            square += away * away
         cost += weights[row, i] * math.sqrt(square)
     return cost
 

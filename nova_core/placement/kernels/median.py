@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats
 
 
@@ -40,7 +40,8 @@ def fermat_points(anchors: Floats, weights: Floats) -> Floats:
             for j in range(3):
                 square = 0.0
                 for k in range(d):
-                    square += (x[i, k] - x[j, k]) ** 2
+                    away = x[i, k] - x[j, k]
+                    square += away * away
                 cost += w[j] * math.sqrt(square)
                 if (i + 1) % 3 == j:
                     side[3 - i - j] = square
@@ -62,7 +63,8 @@ def fermat_points(anchors: Floats, weights: Floats) -> Floats:
         ratio = dot / side[2]
         height = 0.0
         for k in range(d):
-            height += (x[2, k] - x[0, k] - ratio * (x[1, k] - x[0, k])) ** 2
+            away = x[2, k] - x[0, k] - ratio * (x[1, k] - x[0, k])
+            height += away * away
         area = math.sqrt(side[2] * height)
         if area == 0.0:
             continue
@@ -74,7 +76,7 @@ def fermat_points(anchors: Floats, weights: Floats) -> Floats:
             j, m = (i + 1) % 3, (i + 2) % 3
             # 2 (cot A_i + cot alpha_i), each cotangent from its triangle's sides and area.
             cotangents = (side[j] + side[m] - side[i]) / area + 2.0 * (
-                w[j] ** 2 + w[m] ** 2 - w[i] ** 2
+                w[j] * w[j] + w[m] * w[m] - w[i] * w[i]
             ) / weight_area
             if cotangents <= 0.0:
                 interior = False
@@ -88,7 +90,8 @@ def fermat_points(anchors: Floats, weights: Floats) -> Floats:
         for i in range(3):
             square = 0.0
             for k in range(d):
-                square += (point[k] / total - x[i, k]) ** 2
+                away = point[k] / total - x[i, k]
+                square += away * away
             cost += w[i] * math.sqrt(square)
         if cost < best_cost:
             for k in range(d):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.items import range_rate
 

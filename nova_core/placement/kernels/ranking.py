@@ -11,9 +11,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 import nova_core.placement.kernels.tuning as tuning
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 
 
@@ -38,8 +38,12 @@ def square_distance(rows: Floats, rise: Floats, slot: int, point: Floats) -> flo
     """Squared distance of a slot from a point, what it rises included."""
     square = 0.0
     for k in range(len(point)):
-        square += (rows[slot, k] - point[k]) ** 2
-    return (math.sqrt(square) + rise[slot, 0]) ** 2 if len(rise) else square
+        away = rows[slot, k] - point[k]
+        square += away * away
+    if len(rise) == 0:
+        return square
+    away = math.sqrt(square) + rise[slot, 0]
+    return away * away
 
 
 def no_ranking() -> Ranking:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
@@ -28,6 +28,15 @@ from nova_core.placement.kernels.items import (
 )
 
 NONE = -1
+
+
+@njit(cache=True, nogil=True)
+def total(values: Floats) -> float:
+    """The sum from first to last: numpy and numba add in different orders."""
+    result = 0.0
+    for value in values:
+        result += value
+    return result
 
 
 @njit(cache=True, nogil=True)
@@ -53,12 +62,12 @@ def evenly(left: Floats, right: Floats, used: Floats, capacity: Floats, k: int) 
         # They have room, but a link to them has none.
         some = np.arange(1)
     elif k == 0:
-        ratio = (left.sum() + right.sum()) / np.median(capacity[some])
+        ratio = (total(left) + total(right)) / np.median(capacity[some])
         some = some[: max(2, int(min(np.ceil(ratio), len(some))))]
     else:
         some = some[:k]
     # The largest first: where one is as large as all others, it is a half of its own.
-    some = some[np.argsort(-capacity[some])]
+    some = some[np.argsort(-capacity[some], kind="mergesort")]
     sums = np.zeros((2, max(len(left), len(right)) + 1))
     sums[0, 1 : len(left) + 1], sums[1, 1 : len(right) + 1] = left.cumsum(), right.cumsum()
     waiting = np.empty((len(some) + 1, 6), np.int64)  # hosts from, to; partitions as in the rows
@@ -71,12 +80,12 @@ def evenly(left: Floats, right: Floats, used: Floats, capacity: Floats, k: int) 
             rows[count] = np.array([some[low], a, b, c, d])
             count += 1
             continue
-        middle, enough = low + 1, capacity[some[low:high]].sum() / 2
-        while middle < high - 1 and capacity[some[low:middle]].sum() < enough:
+        middle, enough = low + 1, total(capacity[some[low:high]]) / 2
+        while middle < high - 1 and total(capacity[some[low:middle]]) < enough:
             middle += 1
         nearer, farther = some[low:middle], some[middle:high]
-        load = used[nearer].sum(), used[farther].sum()
-        room = capacity[nearer].sum(), capacity[farther].sum()
+        load = total(used[nearer]), total(used[farther])
+        room = total(capacity[nearer]), total(capacity[farther])
         whole = sums[0, b] - sums[0, a], sums[1, d] - sums[1, c]
         alone = load[0] + _least(*whole, len(nearer)), load[1] + _least(*whole, len(farther))
         best = min(alone[0] / room[0], alone[1] / room[1])
@@ -143,7 +152,7 @@ def spread(
         found = nearest(tree, pairs.point[pair], need, needs_of(pairs, pair), search)
         if found == 0:
             continue
-        slots = search.slot[:found][np.argsort(search.square[:found])]
+        slots = search.slot[:found][np.argsort(search.square[:found], kind="mergesort")]
         a, b, c, d = items.rectangle[item]
         rate, most, grid = pairs.rate[pair], pairs.maximum[pair], pairs.grid[pair]
         left, right = np.empty(b - a), np.empty(d - c)

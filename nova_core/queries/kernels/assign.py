@@ -10,8 +10,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
@@ -79,7 +79,8 @@ def apart(space: Space, one: int, other: int) -> float:
         return 0.0
     square = 0.0
     for k in range(space.position.shape[1]):
-        square += (space.position[one, k] - space.position[other, k]) ** 2
+        away = space.position[one, k] - space.position[other, k]
+        square += away * away
     return float(math.sqrt(square) + space.height[one] + space.height[other])
 
 
@@ -87,7 +88,8 @@ def apart(space: Space, one: int, other: int) -> float:
 def _to_point(space: Space, node: int, point: Floats) -> float:
     square = 0.0
     for k in range(len(point)):
-        square += (space.position[node, k] - point[k]) ** 2
+        away = space.position[node, k] - point[k]
+        square += away * away
     return float(math.sqrt(square) + space.height[node])
 
 

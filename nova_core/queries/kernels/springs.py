@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 
 # Distances are rounded off near zero by this share of a component's extent, at the last.
@@ -134,7 +134,8 @@ def _smooth(point: Floats, one: _Component, soft: float) -> float:
     for e in one.links:
         square = soft * soft
         for k in range(point.shape[1]):
-            square += (point[ends[e, 0], k] - point[ends[e, 1], k]) ** 2
+            away = point[ends[e, 0], k] - point[ends[e, 1], k]
+            square += away * away
         total += weight[e] * math.sqrt(square)
     return total
 
@@ -268,7 +269,8 @@ def _fill(
         square = soft * soft
         for k in range(d):
             difference[k] = point[u, k] - point[v, k]
-            square += difference[k] ** 2
+            away = difference[k]
+            square += away * away
         length = math.sqrt(square)
         stiff = weight[e] / length
         for k in range(d):
@@ -346,14 +348,16 @@ def _follow(
             if b >= 0:
                 moved -= scale * step[b * d + k]
             difference[k] = point[u, k] - point[v, k] - moved
-            square += difference[k] ** 2
+            away = difference[k]
+            square += away * away
             along += difference[k] * moved
         length = math.sqrt(square)
         norm = 0.0
         for k in range(d):
             now = weight[e] * (point[u, k] - point[v, k]) / length
             pull[n, k] = now - pull[n, k] * along / (length * length)
-            norm += pull[n, k] ** 2
+            away = pull[n, k]
+            norm += away * away
         norm = math.sqrt(norm)
         if norm > weight[e]:
             for k in range(d):

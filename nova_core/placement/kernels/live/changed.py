@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.live.tables import CHANGED, HOST, MOVED, SINK
 
@@ -82,7 +82,7 @@ def changes(
         positions, ms.
     """
     used, d = counts[USED], points.shape[1]
-    order = np.argsort(kept[:used, PAIR])
+    order = np.argsort(kept[:used, PAIR], kind="mergesort")
     row, point = np.empty((used, 6), np.int64), np.empty((used, 2, d))
     found = 0
     for k in order:

@@ -22,9 +22,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nova_core.errors import ProblemError
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     MOST_REQUIREMENTS,
@@ -374,7 +374,8 @@ def insert(tree: HostTree, node: int, values: Floats, deepest: int) -> int:
 def _square(row: Floats, point: Floats) -> float:
     square = 0.0
     for k in range(len(point)):
-        square += (row[k] - point[k]) ** 2
+        away = row[k] - point[k]
+        square += away * away
     return square
 
 
@@ -533,11 +534,13 @@ def nearest(
             if requirement and not (offer[nodes[slot]] >> (requirement - 1)) & 1:
                 continue
             if flat:
-                square = (rows[slot, 0] - x) ** 2 + (rows[slot, 1] - y) ** 2
+                away, aside = rows[slot, 0] - x, rows[slot, 1] - y
+                square = away * away + aside * aside
             else:
                 square = 0.0
                 for m in range(d):
-                    square += (rows[slot, m] - point[m]) ** 2
+                    away = rows[slot, m] - point[m]
+                    square += away * away
             left = reach - rows[slot, ACCESS]
             if square > left * left or left < 0.0:
                 continue

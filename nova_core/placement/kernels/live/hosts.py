@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.host_tree import (
     NONE,
@@ -41,7 +41,8 @@ def host_cost(
         end = table[pair, LEFT_NODE + i]
         square = 0.0
         for k in range(position.shape[1]):
-            square += (position[end, k] - position[host, k]) ** 2
+            away = position[end, k] - position[host, k]
+            square += away * away
         leg = math.sqrt(square) + extra[host, 1]
         if end != host:
             leg += extra[end, 0] + extra[host, 0]
@@ -57,7 +58,8 @@ def ideal(position: Floats, table: Ints, pair: int, point: Floats, weights: Floa
         end = table[pair, LEFT_NODE + i]
         square = 0.0
         for k in range(len(point)):
-            square += (position[end, k] - point[k]) ** 2
+            away = position[end, k] - point[k]
+            square += away * away
         cost += weights[i] * math.sqrt(square)
     return cost
 

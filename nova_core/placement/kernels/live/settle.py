@@ -11,8 +11,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.changed import keep
 from nova_core.placement.kernels.live.host_tree import (
@@ -312,7 +312,8 @@ def _is_as_near(
         return False
     square = 0.0
     for k in range(len(point)):
-        square += (places.position[host, k] - point[k]) ** 2
+        away = places.position[host, k] - point[k]
+        square += away * away
     distance = math.sqrt(square) + places.extra[host, 0] + places.extra[host, 1]
     return distance <= near * (1 + 1e-9)
 

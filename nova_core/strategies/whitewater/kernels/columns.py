@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nova_core.kernel_cache import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 Floats = NDArray[np.float64]

@@ -1,0 +1,98 @@
+"""Compiling kernels in the background: ``python -m nova_core.compile_kernels PACKAGE CACHE``.
+
+At most one process compiles and one more per package waits, at the lowest priority, in sessions of
+their own. What goes wrong is in a log beside the kernels, and not tried again before that is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from nova_core.kernel_cache import SETTING, Kernels, compiled_for, packages
+
+
+def start(kernels: Kernels) -> None:
+    """Have a package's kernels compiled in the background, where the cache can be written."""
+    cache, python = kernels.cache, sys.executable or ""
+    # A program that has Python inside is no Python.
+    if cache is None or kernels.package not in PACKAGES or "python" not in Path(python).name:
+        return
+    log = cache / f"{kernels.package}.log"
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size:
+            return
+        with log.open("ab") as output:
+            _running.append(
+                subprocess.Popen(
+                    [python, "-P", "-W", "ignore", "-m", __name__, kernels.package, str(cache)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd="/",
+                    env=os.environ | {SETTING: "compile", "PYTHONPATH": os.pathsep.join(_paths())},
+                    start_new_session=True,
+                )
+            )
+
+
+# Processes that were started; they are not waited for.
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def _paths() -> list[str]:
+    """Where this process finds modules; not the current directory, where programs put anything."""
+    return [path for path in sys.path if path and Path(path).is_absolute()]
+
+
+def compile_package(package: str, cache: Path) -> None:
+    """Compile and mark all kernels of a package, unless another process does or has."""
+    with (cache / f"{package}.waits").open("w") as waits, (cache / "compiles").open("w") as turn:
+        if not _lock(waits, wait=False) or not _lock(turn, wait=True):
+            return
+        os.nice(19)
+        PACKAGES[package]()
+        kernels = packages[package]
+        if kernels.compiled_mark is not None and not kernels.are_compiled():
+            part = kernels.compiled_mark.with_suffix(".part")
+            part.write_text(compiled_for())
+            part.replace(kernels.compiled_mark)
+
+
+def _lock(file: IO[str], *, wait: bool) -> bool:
+    """Whether the lock was taken; it ends with the process."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def placement() -> None:
+    """Compile what `nova_core.strategies` needs for joins."""
+    from nova_core.errors import InfeasibleError
+    from nova_core.model.examples import load_example
+    from nova_core.strategies import place
+
+    problem = load_example("running-example")
+    place(problem)
+    for more in ({"index": "kdtree"}, {"on_full": "spread", "sigma": 1.0}):
+        with suppress(InfeasibleError):
+            place(problem, **more)
+    for other in ("sbon-optimal", "sbon-relaxation"):
+        with suppress(InfeasibleError):
+            place(problem, other)
+
+
+PACKAGES: dict[str, Callable[[], None]] = {"nova_core.placement.kernels": placement}
+
+if __name__ == "__main__":
+    compile_package(sys.argv[1], Path(sys.argv[2]))
