@@ -32,9 +32,6 @@ SMALL = 1500
 SETTING = "NOVA_KERNELS"
 FOR_NOW = "interpret, for now"
 
-# Of every kernel package that is imported, by name.
-packages: dict[str, Kernels] = {}
-
 
 @dataclass(eq=False)
 class Kernels:
@@ -84,6 +81,8 @@ class Kernels:
             names.update({name: instead[id(names[name])] for name in found})
 
 
+# Of every kernel package that is imported, by name.
+packages: dict[str, Kernels] = {}
 _lock = threading.RLock()
 # Kernels defined by packages that are being imported, and packages that are plain Python still.
 _defined: list[tuple[FunctionType, dict[str, Any]]] = []
@@ -156,11 +155,6 @@ def prepare(size: int) -> None:
 def compile_first() -> None:
     """Run no kernels as plain Python from here on: for who measures times."""
     prepare(sys.maxsize)
-
-
-def interpreted() -> bool:
-    """Whether kernels run as plain Python."""
-    return bool(_plain)
 
 
 def when_numba_is_there(do: Callable[[], None]) -> None:

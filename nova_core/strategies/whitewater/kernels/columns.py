@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,9 +114,9 @@ class State(NamedTuple):
 
 def compiled(function: F) -> F:
     """Compile a function, once for all processes."""
-    return cast("F", njit(cache=True, nogil=True)(function))
+    return njit(cache=True, nogil=True)(function)
 
 
 def inlined(function: F) -> F:
     """Compile a small function into its callers: a call passes every array, which takes longer."""
-    return cast("F", njit(cache=True, nogil=True, inline="always")(function))
+    return njit(cache=True, nogil=True, inline="always")(function)
