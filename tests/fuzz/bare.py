@@ -247,16 +247,18 @@ def main() -> int:
     if asked.nova is None:
         hide()
         _import_much()
-    failures = 0
+    failures: list[str] = []
     for use, ended in _ended(chosen, material, place, asked.nova, asked.jobs):
         extra = extra_of(use, known)
         problem = wrong(use, ended, extra)
-        failures += bool(problem)
         last = ended.stderr.strip().rpartition("\n")[2]
         head = f"WRONG: {problem}" if problem else extra or "works"
-        print(f"{head}: nova {use.line}, {ended.seconds:.1f} s\n    {last[-300:]}", flush=True)
+        text = f"{head}: nova {use.line}, {ended.seconds:.1f} s\n    {last[-300:]}"
+        print(text, flush=True)
+        if problem:
+            failures.append(text)
     shutil.rmtree(place, ignore_errors=True)
-    print(f"{len(chosen)} uses, {failures} of them wrong")
+    print("\n".join([f"{len(chosen)} uses, {len(failures)} of them wrong", *failures]))
     return 1 if failures else 0
 
 

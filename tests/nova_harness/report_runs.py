@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -44,12 +44,16 @@ class Behaviour:
         spread: of a log-normal part.
         climb_ms: by how much latency climbs per second, for hosts that cannot keep up.
         load: of hosts, share of their limit.
+        strategy: that places; the behaviour's name where empty.
+        scheduled_by: what decides where joins run.
     """
 
     base_ms: float
     spread: float = 0.4
     climb_ms: float = 0.0
     load: float = 0.5
+    strategy: str = ""
+    scheduled_by: Literal["plan", "controller", "engine"] = "plan"
 
 
 BEHAVIOURS: Mapping[str, Behaviour] = {
@@ -79,7 +83,12 @@ def write_run(
     experiment = {
         "name": "Reports are tested",
         "engine": "flink",
-        "strategies": list(behaviours),
+        "strategies": [
+            {"name": one.strategy, "label": name, "scheduled_by": one.scheduled_by}
+            if one.strategy
+            else name
+            for name, one in behaviours.items()
+        ],
         "windows_ms": list(windows),
         "rates": [rate],
         "stress": "both" if len(stress) == 2 else stress[0],
@@ -96,7 +105,7 @@ def write_run(
     hosts = [HostRow(name=n, role=n.split("-")[0], cpu=0.1, memory=2**29) for n in names]
     write_json(path / "hosts.json", hosts)
     for name, behaviour in behaviours.items():
-        plan = create(name).place(problem)
+        plan = create(behaviour.strategy or name).place(problem)
         for window in windows:
             for load in stress:
                 for repetition in range(1, repetitions + 1):
@@ -106,6 +115,7 @@ def write_run(
                     )
                     facts = CellFacts(
                         strategy=name,
+                        scheduled_by=behaviour.scheduled_by,
                         engine="flink",
                         transport="direct",
                         window_ms=window,

@@ -1,7 +1,7 @@
 """What a report looks like in a real browser: nothing overflows, overlaps or stays blank.
 
 Chromium opens the page without a window. For the checks that need geometry, a copy of the page gets
-a script that measures it; the report itself has none.
+a script that measures it.
 """
 
 from __future__ import annotations
@@ -105,16 +105,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def audit(browser: str, page: Path, place: Path, *arguments: str) -> dict[str, Any]:
+    answer: dict[str, Any] = evaluated(browser, page, place, AUDIT, *arguments)
+    return answer
+
+
+def evaluated(browser: str, page: Path, place: Path, script: str, *arguments: str) -> Any:
+    """What a script that runs in a copy of the page tells."""
     text = page.read_text()
     text, found = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     assert found == 1
     copy = place / "audited.html"
-    copy.write_text(text.replace("</body>", f"<script>{AUDIT}</script></body>"))
+    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
     dom = chromium(browser, place, *arguments, "--dump-dom", copy.as_uri())
     told = re.search(r'<pre id="audit">(.*?)</pre>', dom, re.DOTALL)
     assert told is not None, "the script of the audit did not come to its end"
-    answer: dict[str, Any] = json.loads(html.unescape(told[1]))
-    return answer
+    return json.loads(html.unescape(told[1]))
 
 
 # Chromium's own least width is 500.
@@ -131,13 +136,46 @@ def test_nothing_overflows_overlaps_or_is_blank(
 def test_the_audit_finds_what_is_wrong(browser: str, page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     text = text.replace("<footer>", '<footer><h2 style="width: 3000px">far too wide</h2><h2></h2>')
-    text = text.replace("<h2>", '<h2 style="margin-top: -9rem">', 1)
+    text = text.replace("<h2 ", '<h2 style="margin-top: -9rem" ', 1)
     text = text.replace("</footer>", '</footer><svg class="figure" viewBox="0 0 9 9"></svg>')
     broken = tmp_path / "broken.html"
     broken.write_text(text)
     problems = "\n".join(audit(browser, broken, tmp_path, "--window-size=1200,1000")["problems"])
     for expected in ("the page is", "leaves the window", "covers", "is empty", "is blank"):
         assert expected in problems
+
+
+# Clicks the head of a column, twice, and tells the first column after each click.
+SORT = """
+const table = document.querySelector('table.sorts');
+const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+const order = () => [...table.tBodies[0].rows].slice(1).map(row => row.cells[0].innerText.trim());
+const found = [order()];
+for (let i = 0; i < 2; i++) {
+  heads.find(head => head.innerText.trim().startsWith('mean')).querySelector('button').click();
+  found.push(order());
+}
+const pre = document.createElement('pre');
+pre.id = 'audit';
+pre.textContent = JSON.stringify(found);
+document.body.append(pre);
+"""
+
+
+def test_tables_sort_by_any_column(browser: str, page: Path, tmp_path: Path) -> None:
+    first, rising, falling = evaluated(browser, page, tmp_path, SORT)
+    assert first[0] == "nova" and falling == rising[::-1] and set(rising) == set(first)
+    groups = make_report([page.parent / "run"]).groups
+    here = [group for group in groups if group.setting == min(g.setting for g in groups)]
+    assert rising == [g.strategy for g in sorted(here, key=lambda g: g.latency.mean)]  # type: ignore[union-attr]
+
+
+def test_the_page_allows_its_own_script(browser: str, page: Path, tmp_path: Path) -> None:
+    dom = chromium(browser, tmp_path, "--dump-dom", page.as_uri())
+    assert dom.count("<button") > 10
+    other = tmp_path / "other.html"
+    other.write_text(page.read_text().replace("// Sorts", "// sorts"))
+    assert "<button" not in chromium(browser, tmp_path, "--dump-dom", other.as_uri())
 
 
 def test_light_and_dark(browser: str, page: Path, tmp_path: Path) -> None:

@@ -114,20 +114,23 @@ def show(contents: Report) -> None:
 def _ratios_table(contents: Report) -> Any:
     from nova_harness.report.comparison import METRICS
     from nova_harness.report.figures import name_of
-    from nova_harness.report.wording import times
+    from nova_harness.report.wording import percent, times
 
     table = console.table(
         f"{contents.subject} against the best other strategy: how many times better",
-        ["setting", ">mean latency", ">99.99 %", ">throughput"],
-        caption="Below 1 another strategy is better.",
+        ["setting", f">{contents.subject} kept up", ">mean latency", ">99.99 %", ">throughput"],
+        caption="Below 1 another strategy is better. In brackets: the best other strategy, and "
+        "how much of what was due it delivered in time (kept up).",
     )
     for setting in dict.fromkeys(ratio.setting for ratio in contents.ratios):
         here = {ratio.metric: ratio for ratio in contents.ratios if ratio.setting == setting}
         cells = [
-            f"{here[metric].sign}{times(here[metric].factor)} ({here[metric].best_other})"
+            f"{here[metric].sign}{times(here[metric].factor)} ({here[metric].best_other}, "
+            f"{percent(here[metric].kept_up[1])})"
             for metric in METRICS
         ]
-        table.add_row(name_of(setting, rate=True), *cells)
+        kept_up = percent(here["mean"].kept_up[0])
+        table.add_row(name_of(setting, rate=True), kept_up, *cells)
     return table
 
 

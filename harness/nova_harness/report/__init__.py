@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -154,16 +156,19 @@ def _render(report: Report, drawn: _Drawn) -> str:
         lstrip_blocks=True,
     )
     runs, groups, subject = report.runs, report.groups, report.subject
-    names = list(dict.fromkeys(run.name for run in runs))
-    style = (files("nova_harness.report") / "templates" / "style.css").read_text("utf-8")
+    templates = files("nova_harness.report") / "templates"
+    style, script = ((templates / name).read_text("utf-8") for name in ("style.css", "sort.js"))
     engines = {group.setting.engine for group in groups}
     return environment.get_template("report.html.j2").render(
         engine="the same engine" if len(engines) < 2 else f"{len(engines)} engines",
-        title=", ".join(names) if len(names) < 4 else f"{len(names)} experiments",
+        title=facts.title(runs),
         version=version("nova-placement"),
         style=style,
+        script=script,
+        # No other script may run, whatever names and texts of runs hold.
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         facts=facts.facts_line(runs, groups),
-        tiles=summary.tiles(report.ratios, subject) if subject else [],
+        tiles=summary.tiles(report.ratios, subject, report.courses),
         notes=summary.notes(runs, groups, report.ratios, subject),
         strategies=facts.descriptions(report.strategies, runs),
         colours={name: COLOURS[mark.colour] for name, mark in drawn.marks.items()},

@@ -68,6 +68,8 @@ class Ratio:
         subject: the subject's figure.
         other: the best other strategy's figure.
         best_other: its name.
+        kept_up: share of the results that were due which arrived in time, of the subject and of
+            the best other strategy.
     """
 
     setting: Setting
@@ -77,6 +79,7 @@ class Ratio:
     subject: Value
     other: Value
     best_other: str
+    kept_up: tuple[float, float]
 
     @property
     def outcome(self) -> Literal["better", "equal", "worse"]:
@@ -113,7 +116,8 @@ def _ratio(mine: Group, other: Group, metric: Metric) -> Ratio:
         sign = "≤" if own.bound else "≥"
     elif own.bound and theirs.bound:
         sign = "≈"
-    return Ratio(mine.setting, metric, factor, sign, own, theirs, other.strategy)
+    kept_up = (mine.kept_up, other.kept_up)
+    return Ratio(mine.setting, metric, factor, sign, own, theirs, other.strategy, kept_up)
 
 
 def relative(a: Value, b: Value) -> float:

@@ -123,6 +123,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostLoad]
 
     @property
+    def kept_up(self) -> float:
+        """Share of the results due in the measured time that arrived in it; more had been late."""
+        return self.results_per_s / self.expected_per_s if self.expected_per_s else 1.0
+
+    @property
     def missing_share(self) -> float:
         """Share of the expected results that are missing: lost or cut off."""
         return min(1.0, (self.lost + self.cut_off) / self.expected) if self.expected else 0.0

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from nova_core.console import number
 from nova_harness.report.comparison import EQUAL, METRICS, Metric, Ratio, Value
 from nova_harness.report.figures import name_of
-from nova_harness.report.groups import Group, key_of
-from nova_harness.report.wording import count, shown, times
+from nova_harness.report.groups import Group, Setting, key_of
+from nova_harness.report.recovery import Course
+from nova_harness.report.wording import count, percent, shown, times
 from nova_harness.results.run_folder import RunFolder
 
 WHAT: dict[Metric, str] = {
@@ -34,7 +35,41 @@ class Note:
     text: str
 
 
-def tiles(ratios: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
+def tiles(
+    ratios: Sequence[Ratio], subject: str | None, courses: Sequence[Course]
+) -> list[dict[str, str]]:
+    """The main figures: first how soon results come again after a failure, then the ratios."""
+    return [*_recovery_tile(courses), *_ratio_tiles(ratios, subject or "")]
+
+
+def _recovery_tile(courses: Sequence[Course]) -> list[dict[str, str]]:
+    """The longest time without results under the controller, beside that without it."""
+    sides: dict[bool, list[tuple[float, str, str]]] = {True: [], False: []}
+    for course in courses:
+        facts = course.cell.facts
+        if course.recoveries:
+            longest = max(course.recoveries, key=lambda one: one.results_s or 0.0)
+            side = sides[facts.scheduled_by == "controller"]
+            side.append((longest.results_s or 0.0, facts.strategy, longest.text))
+    if not (sides[True] and sides[False]):
+        return []
+    (mine, controlled, _), (theirs, other, what) = min(sides[True]), min(sides[False])
+    if not theirs or math.isinf(mine):
+        return []
+    against = "not in time" if math.isinf(theirs) else f"{number(theirs, 1)} s"
+    return [
+        {
+            "name": "Without results after a failure",
+            "figure": f"{number(mine, 1)} s",
+            "unit": f"against {against}",
+            "note": f"until every join delivered again, with Nova’s controller ({controlled}) and "
+            f"without it ({other}): {what}",
+            "link": "hosts",
+        }
+    ]
+
+
+def _ratio_tiles(ratios: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
     """How the subject compares, in one figure per metric."""
     tiles = []
     for metric in METRICS:
@@ -56,8 +91,12 @@ def tiles(ratios: Sequence[Ratio], subject: str) -> list[dict[str, str]]:
         unit = "more" if metric == "throughput" else "lower"
         if low.factor < 1:
             unit, note = "as good", note.replace("than", "as", 1) + " (below 1: worse)"
+        own, theirs = (percent(*shares) for shares in zip(*(r.kept_up for r in mine), strict=True))
+        note += f". Kept up with the sensors: {subject} {own}, the other {theirs}"
         name = f"{WHAT[metric][0].upper()}{WHAT[metric][1:]}"
-        tiles.append({"name": name, "figure": f"{span}×", "unit": unit, "note": note})
+        tiles.append(
+            {"name": name, "figure": f"{span}×", "unit": unit, "note": note, "link": "table"}
+        )
     return tiles
 
 
@@ -191,7 +230,8 @@ def _not_best(ratios: Sequence[Ratio], subject: str | None) -> list[Note]:
             continue
         cases = [
             f"{name_of(r.setting, rate=True)}: {_of(r, r.subject)} against "
-            f"{_of(r, r.other)} ({r.best_other})"
+            f"{_of(r, r.other)} ({r.best_other}); kept up: {percent(r.kept_up[0])} and "
+            f"{percent(r.kept_up[1])}"
             for r in mine
         ]
         remarks.append(
@@ -263,14 +303,20 @@ def _loads(runs: Sequence[RunFolder]) -> list[Note]:
 
 
 def _pooled(runs: Sequence[RunFolder]) -> list[Note]:
+    """Whether runs with one setting, which are compared, are of one machine and the same hosts."""
     if len(runs) < 2:
         return []
-    machines = {
-        str([run.environment.get(k) for k in ("cpu", "cores", "kernel")])
-        + str(sorted((h.name, h.cpu or 0) for h in run.hosts))
-        for run in runs
-    }
     text = f"{len(runs)} runs are taken together: results of the same strategy and setting are one."
-    if len(machines) == 1:
-        return [Note("plain", text)]
-    return [Note("bad", f"{text} They were not run on the same machine or hosts, see below.")]
+    places: dict[Setting, dict[str, str]] = {}
+    for run in runs:
+        machine = {name: run.environment.get(name) for name in ("cpu", "cores", "kernel")}
+        hosts = sorted((host.name, host.cpu or 0, host.memory or 0) for host in run.hosts)
+        for cell in run.cells:
+            if cell.done:
+                places.setdefault(key_of(cell)[1], {})[f"{machine} {hosts}"] = str(run.path)
+    for setting, found in places.items():
+        if len(found) > 1:
+            where = f"{name_of(setting, rate=True)}: {', '.join(found.values())}"
+            text += f" They were not run on the same machine or hosts ({where}), see below."
+            return [Note("bad", text)]
+    return [Note("plain", text)]

@@ -23,6 +23,12 @@ def times(factor: float) -> str:
     return number(factor, 0 if factor >= 100 else 1 if factor >= 10 else 2)
 
 
+def percent(*shares: float) -> str:
+    """Shares as a span of per cent, at most 100 each."""
+    low, high = (f"{min(100, 100 * share):.0f}" for share in (min(shares), max(shares)))
+    return f"{low} %" if low == high else f"{low}–{high} %"
+
+
 def count(amount: float, one: str, many: str = "") -> str:
     """An amount of things."""
     return f"{amount:,.0f} {one if amount == 1 else many or one + 's'}"
