@@ -34,7 +34,6 @@ NAMED = re.compile(r"pip install 'nova-placement\[([a-z]+)\]'")
 LIMITS = Limits(None, 240.0, 16 << 30)
 # The commands, or groups of them, that name an extra, and which.
 NEEDS = {
-    "bench control": "testbed",
     "bench handovers": "testbed",
     "bench keys": "testbed",
     "bench serve": "serve",
