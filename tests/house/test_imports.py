@@ -218,8 +218,8 @@ def test_nothing_is_used_that_only_developers_have() -> None:
     """What our packages import comes with Nova or one of its extras for users."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = {re.split(r"[\[<>=]", one)[0].lower() for one in told["dependencies"]}
-    # Flink has an environment of its own; _typeshed is mypy's.
-    known |= {"pyflink", "-typeshed"}
+    # Flink has an environment of its own; llvmlite comes with numba; _typeshed is mypy's.
+    known |= {"pyflink", "llvmlite", "-typeshed"}
     named = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
     wrong = set()
     for directory, _ in ALLOWED.values():
