@@ -37,7 +37,7 @@ MODULES = {
         *("__init__", "compiling", "dataflow", "documents", "installing", "json_interface"),
         *("verification", "workload"),
     ),
-    "nova_core": ("__init__", "errors", "programs"),
+    "nova_core": ("__init__", "errors", "extras", "programs"),
 }
 
 

@@ -137,6 +137,8 @@ def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
     ``inf`` when a join finds no room.
     """
     room, total = costs.room.copy(), 0.0
+    if not len(room):
+        return None, np.inf
     placed = np.empty(len(need), np.int64)
     for pair in np.argsort(-need, kind="stable").tolist():
         cost = np.where(room >= need[pair], costs.rows(slice(pair, pair + 1))[0], np.inf)

@@ -23,6 +23,7 @@ TOOLS = [
 
 # Behaves as python3 as far as the launcher uses it, by what FAKE_* say, and notes every call.
 FAKE_PYTHON = r"""#!/bin/sh
+[ "$1" != -P ] || shift # it takes no modules from the current directory
 echo "$*" >>"$FAKE_LOG"
 case "$1 $2" in
     "-c "*platform*) echo "${FAKE_VERSION:-3.12.1}" ;;

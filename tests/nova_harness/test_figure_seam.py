@@ -109,5 +109,7 @@ def test_a_figure_declares_what_it_reproduces(name: str) -> None:
 
 def test_unknown_figures_are_refused() -> None:
     known = "costream, fig6, fig7, fig8, fig9, fig10"
-    with pytest.raises(NovaError, match=f"unknown 'fig99'; installed are {known}"):
+    with pytest.raises(
+        NovaError, match=f"unknown 'fig99'; did you mean 'fig9'\\?; installed are {known}"
+    ):
         base.load("fig99")

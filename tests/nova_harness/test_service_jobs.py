@@ -380,7 +380,7 @@ def test_a_job_that_is_refused(
     [
         ("nova_jobs: 1\njobs: {a: [", "line 3, column 1: "),
         ("nova_jobs: 2\njobs: {}", "nova_jobs: format version 2; 1 is read here"),
-        ("jobs: {}", "field 'nova_jobs', the format's version, is missing"),
+        ("jobs: {}", "field 'nova_jobs' is missing; a line 'nova_jobs: 1'"),
         ("nova_jobs: 1", "field 'jobs' is missing"),
         ("nova_jobs: 1\njobs: {../a: {}}", "jobs: '../a' is no name; a-z, 0-9 and - are expected"),
         ("nova_jobs: 1\njobs: {-a: {}}", "jobs: '-a' is no name"),

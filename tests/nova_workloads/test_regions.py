@@ -91,6 +91,6 @@ def test_without_spark_or_java(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyspark.errors", None)
-        message = r"not installed: pip install 'nova-placement\[spark\]'"
+        message = r"needs the module pyspark; pip install 'nova-placement\[spark\]'"
         with pytest.raises(NovaError, match=message), spark_session(SparkOptions()):
             pass

@@ -31,6 +31,7 @@ def test_json_has_the_documented_keys(ask, problem: Path) -> None:
         "objective",
         "parameters",
         "seconds",
+        "compile_seconds",
         "evaluation",
         "verification",
         "notes",

@@ -100,3 +100,10 @@ def test_a_thousand_nodes(shared_data: Path) -> None:
     assert 0.9 * cost <= bound <= cost  # at worst the first placement, 6 % above
     assert bound > 24_700  # with parts of joins on nodes of any size: 24,344
     assert evaluate(plan).load.overloaded_count == 0
+
+
+def test_where_nobody_may_host_the_missing_capacity_is_told() -> None:
+    problem = generate(10, seed=1)
+    nobody = replace(problem.nodes, worker=np.zeros(len(problem.nodes), bool))
+    with pytest.raises(InfeasibleError, match="nodes that may host have 0"):
+        place(replace(problem, nodes=nobody), "ilp")
