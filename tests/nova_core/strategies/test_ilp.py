@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from problem_families import FAMILIES, with_nodes
 
-from nova_core.errors import ProblemError
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate
 from nova_core.model.files import read_problem
 from nova_core.strategies import place
