@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from needs import skip_or_fail
 from serving import PROBLEM, rate
 from test_serve_process import PATIENCE, Serving, memory_of, serving
 
@@ -132,7 +133,7 @@ def open_files(count: int) -> Iterator[None]:
     """Let this process have more files open than usual."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"NEEDS {count} OPEN FILES; the limit is {hard} (ulimit -n)")
+        skip_or_fail(f"{count} open files are needed; the limit is {hard} (ulimit -n)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
     try:
         yield
