@@ -122,6 +122,7 @@ def taskmanagers(
 @rest_option
 @click.option(
     "--savepoints",
+    type=paths.OutputPath(text=True),
     metavar="DIRECTORY",
     help="Where every process of the cluster can write [default: as the cluster is configured].",
 )

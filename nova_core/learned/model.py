@@ -298,13 +298,13 @@ def load_model(path: str | os.PathLike[str] | None = None) -> Model:
     """Read a model.
 
     Args:
-        path: a file; None or an empty text for the one that comes with Nova.
+        path: a file; None for the one that comes with Nova.
 
     Raises:
         ModelError: for a file that is missing, damaged or of another version, naming the file and
             what is wrong.
     """
-    path = Path(path or SHIPPED)
+    path = Path(SHIPPED if path is None else path)
     content = read_bytes(path, ModelError, _MOST_BYTES)
     try:
         with zipfile.ZipFile(BytesIO(content)) as archive:

@@ -31,7 +31,7 @@ from nova_core.model.problem import (
 from nova_core.model.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
 from nova_core.model.rows import Rows
 from nova_core.model.syntax import read_typed
-from nova_core.model.validation import check_ids, validate_problem
+from nova_core.model.validation import check_hosts, check_ids, validate_problem
 
 OPTIONAL = {
     "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu"),
@@ -62,7 +62,8 @@ def read_addresses(path: Path) -> dict[str, str]:
     """Addresses of a document's nodes by their names, empty where there are none.
 
     Args:
-        path: a ``.yaml``, ``.yml`` or ``.json`` file; of what it has, only the nodes are read.
+        path: a ``.yaml``, ``.yml`` or ``.json`` file, whose nodes are read; of a whole problem,
+            everything is checked.
 
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.
@@ -143,8 +144,11 @@ class Assembly:
 
     def addresses(self) -> dict[str, str]:
         """Addresses of the nodes, see `read_addresses`."""
+        if self._document.query is not UNSET or self._document.queries is not UNSET:
+            self.problem()
         ids, table = self._node_ids.tolist(), self._node_table
         hosts = table.text("host", "").tolist() if "host" in table else [""] * len(ids)
+        check_hosts(hosts, str(table.path))
         return dict(zip(ids, hosts, strict=True))
 
     # --- tables ---------------------------------------------------------------------------------

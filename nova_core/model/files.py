@@ -171,7 +171,7 @@ def read_addresses(path: str | os.PathLike[str]) -> dict[str, str]:
     """Addresses (``host``) of a problem's nodes by their names, empty where it has none.
 
     Args:
-        path: as of `read_problem`; the document may have nodes alone, since nothing else is read.
+        path: as of `read_problem`; the document may have nodes alone.
 
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -192,6 +192,22 @@ def check_ids(table: str, ids: Strings, where: str) -> None:
     _Check(where, {}).names(table, ids, "id", unique=True, filled=True)
 
 
+def check_hosts(hosts: Iterable[str], where: str) -> None:
+    """Check the addresses of nodes.
+
+    Args:
+        hosts: of each node, empty where it has none.
+        where: the file errors name.
+
+    Raises:
+        ProblemError: for a text that is no address.
+    """
+    for row, host in enumerate(hosts):
+        if host and not is_host(host):
+            accepted = "a host name or an IP address"
+            raise ProblemError(f"{where}: nodes[{row}].host: {host!r} is not {accepted}")
+
+
 def validate_problem(
     problem: Problem, where: str = "problem", files: Mapping[str, str] | None = None
 ) -> None:
@@ -243,10 +259,8 @@ def _nodes(problem: Problem, check: _Check) -> None:
         )
     if not n.worker.any():
         check.fail("nodes", "nodes: no worker; let at least one node host joins (worker: true)")
-    for row, host in enumerate([] if n.host is None else n.host.tolist()):
-        if host and not is_host(host):
-            accepted = "a host name or an IP address"
-            check.fail("nodes", f"nodes[{row}].host: {host!r} is not {accepted}")
+    if n.host is not None:
+        check_hosts(n.host.tolist(), check.files.get("nodes", check.where))
     if problem.metrics:
         names, axes = np.array(problem.metrics, np.str_), n.position.shape[1]
         check.names("metrics", names, "name", unique=True, filled=True)

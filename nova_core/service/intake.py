@@ -194,7 +194,7 @@ def place(problem: Any, strategy: str, parameters: dict[str, Any]) -> Any:
     from nova_core.strategies.parameters import typed_parameters
 
     for name in load(strategy).files:
-        if parameters.get(name):
+        if parameters.get(name) is not None:
             raise ProblemError(
                 f"strategy {strategy}: {name} is a file of this machine; requests name none"
             )

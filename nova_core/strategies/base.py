@@ -246,6 +246,9 @@ def create(name: str, **parameters: Any) -> Strategy:
     """
     strategy = load(name)
     require_known(name, parameters)
+    for file in strategy.files:
+        if parameters.get(file) == "":
+            raise ProblemError(f"strategy {name}: {file} is an empty path; name a file")
     seed = parameters.get("seed", 0)
     if isinstance(seed, int) and not 0 <= seed <= MOST_SEED:
         raise ProblemError(f"strategy {name}: seed is {seed}; expected 0 to {MOST_SEED}")

@@ -28,13 +28,13 @@ class CostreamParameters:
         target: what is to be best: ``processing-latency``, ``e2e-latency`` or ``throughput``.
         candidates: placements per query, or pair of a join, that are predicted; fewer where there
             are so many queries that all of them would be more than 50,000.
-        model: file of the model; empty takes the one that comes with Nova.
+        model: file of the model; None takes the one that comes with Nova.
         seed: of the candidates.
     """
 
     target: Target = "processing-latency"
     candidates: int = 1000
-    model: str = ""
+    model: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:

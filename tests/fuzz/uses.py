@@ -297,7 +297,7 @@ LEFT_OUT = {
 # Options that take a file which is only written, or a directory of the public measurements.
 NOT_READ = {
     "output", "problem_output", "spark_log", "pairs", "sql", "target", "directory", "token_file",
-    "data", "plot",
+    "data", "plot", "savepoints",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from hypothesis import assume, given
@@ -225,6 +226,13 @@ nodes:
   - {id: "room 2", capacity: 20, host: worker-2}
 """
 
+PROBLEM = """\
+nova: 1
+nodes: [{id: a, capacity: 10, position: [0, 0]}, {id: b, capacity: 10, position: [1, 1]}]
+sources: [{id: t1, node: a, stream: T, rate: 1}, {id: h1, node: a, stream: H, rate: 1}]
+query: {operators: [{id: j, left: T, right: H, sink: b}]}
+"""
+
 
 def _task_managers(tmp_path: Path, *options: str, nodes: str = NODES) -> Path:
     file, out = tmp_path / "nodes.yaml", tmp_path / f"made{len(options)}"
@@ -254,6 +262,10 @@ def test_a_task_manager_of_any_cluster_needs_three_settings(tmp_path: Path) -> N
         ("nova: 1\nname: field", [], "field 'nodes' is missing"),
         ("nova: 1\nnodes: [{id: a, capacity: 1}, {id: a, capacity: 1}]", [], "'a'"),
         ("nova: 1\nnodes: [{id: a, capacty: 1}]", [], "capacty"),
+        ("nova: 1\nnodes: [{id: a, capacity: 1, host: 'a b'}]", [], "'a b' is not a host name"),
+        # A problem that no other command takes.
+        (f"{NODES}query: {{operators: []}}", [], "none has a position"),
+        (PROBLEM.replace("id: h1", "id: t1"), [], r"'t1' is already used by sources\[0\]"),
         (NODES, ["--image", "mine:1"], "go with --kubernetes"),
     ],
 )
@@ -263,6 +275,13 @@ def test_no_settings_of_damaged_nodes(
     with pytest.raises(NovaError, match=words):
         _task_managers(tmp_path, *options, nodes=nodes)
     assert [path.name for path in tmp_path.iterdir()] == ["nodes.yaml"]
+
+
+def test_savepoints_go_to_no_empty_path(tmp_path: Path) -> None:
+    plan = str(tmp_path)  # is not reached
+    words = ["move", "job", plan, "--rest", "127.0.0.1:9", "--savepoints", "", "--", "true"]
+    with pytest.raises(click.BadParameter, match="the path is empty"):
+        commands.flink.main(words, standalone_mode=False)
 
 
 def test_a_task_manager_per_node_on_kubernetes(tmp_path: Path) -> None:

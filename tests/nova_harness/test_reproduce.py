@@ -117,6 +117,7 @@ def test_bad_input_is_refused(small: dict[str, Path], tmp_path: Path) -> None:
     said = refused("fig8", "--data", tmp_path)
     assert "ripe-atlas-418.csv.gz: no such file; --data names" in said
     assert "--synthetic needs none" in said
+    assert "rack: '' is not accepted" in refused("costream", "--rack", "")
     assert "exclude each other" in refused("fig9", "--data", tmp_path, "--synthetic")
     (tmp_path / "a.csv").write_text("x,y\n0,1\n1,0\n")
     (tmp_path / "b.csv").write_text("x,z\n0,1\n1,0\n")

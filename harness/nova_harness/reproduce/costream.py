@@ -150,7 +150,7 @@ class CostreamParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     """Parameters of the tables.
 
     Attributes:
-        rack: traces of a rack; without, all are simulated.
+        rack: traces of a rack; None for simulated ones alone.
         traces: simulated ones in the paper's ranges, of which 80 % are trained with.
         tests: simulated ones of each kind of hardware that is not trained with.
         epochs: of training at most.
@@ -158,7 +158,12 @@ class CostreamParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True
         seed: of traces and training.
     """
 
-    rack: Annotated[str, Meta(description="Traces of `nova corpus run`: directory or file")] = ""
+    rack: (
+        Annotated[
+            str, Meta(min_length=1, description="Traces of `nova corpus run`: directory or file")
+        ]
+        | None
+    ) = None
     traces: Annotated[int, Meta(ge=100, description="Simulated traces to learn from")] = 12_000
     tests: Annotated[int, Meta(ge=10, description="Simulated traces of unseen hardware")] = 400
     epochs: Annotated[int, Meta(ge=1, description="Of training, at most")] = 60
@@ -335,7 +340,7 @@ def _cases(parameters: CostreamParameters, run: Run) -> list[Case]:
     test = rows_for(base, "test")
     cases = [Case("III", "simulator", "never seen", base, base.take(test))]
     rack = None
-    if parameters.rack:
+    if parameters.rack is not None:
         rack = read_dataset([Path(parameters.rack)])
         if not (rack.origin == "rack").any():
             raise NovaError(f"--rack {parameters.rack}: has no traces of a rack")

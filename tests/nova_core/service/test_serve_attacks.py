@@ -43,7 +43,7 @@ def problem_of(service: Serving) -> str:
 # --- files of the server --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["/dev/zero", "/etc/passwd", "model.npz", "../x"])
+@pytest.mark.parametrize("file", ["/dev/zero", "/etc/passwd", "model.npz", "../x", ""])
 def test_a_request_names_no_file_of_the_server(service: Serving, file: str) -> None:
     request = {"strategy": "costream", "parameters": {"model": file}}
     begin = service.client.post(

@@ -97,3 +97,5 @@ def test_parameters_are_checked(model: tuple[Model, str], tmp_path: Path) -> Non
         place(two_streams(), "costream", candidates=0)
     with pytest.raises(ModelError, match=r"none\.npz: cannot be read"):
         place(two_streams(), "costream", model=str(tmp_path / "none.npz"))
+    with pytest.raises(ProblemError, match="model is an empty path; name a file"):
+        place(two_streams(), "costream", model="")
