@@ -61,7 +61,7 @@ class Kernels:
         mark = self.compiled_mark
         return mark is not None and mark.exists() and mark.read_text() == compiled_for()
 
-    def use_numba(self, modules: Iterable[ModuleType]) -> None:
+    def use_numba(self, modules: Iterable[object]) -> None:
         """Put numba's functions, compiled when they are called, into modules for the plain ones."""
         numba = _load_numba()
         # Numba picks a kernel's cache when it is defined; other code keeps its own setting.
@@ -76,6 +76,8 @@ class Kernels:
         finally:
             settings["CACHE_DIR"] = elsewhere
         for module in modules:
+            if not isinstance(module, ModuleType):  # `typing` puts classes among them
+                continue
             names = vars(module)
             found = [name for name, value in names.items() if id(value) in instead]
             names.update({name: instead[id(names[name])] for name in found})

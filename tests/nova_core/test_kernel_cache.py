@@ -81,10 +81,10 @@ print("numba" in sys.modules, plan.instances.node.tolist())
 """
 
 
-def placed(cache: Path, setting: str) -> str:
+def placed(cache: Path, setting: str, code: str = PLACE) -> str:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "NOVA_KERNELS": setting}
     run = subprocess.run(
-        [sys.executable, "-c", PLACE], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     return run.stdout
 
@@ -95,6 +95,18 @@ def test_a_small_problem_waits_for_no_compiler(tmp_path: Path) -> None:
     (tmp_path / "nova_core.placement.kernels.log").write_text("failed\n")
     assert placed(tmp_path, "").startswith("False")
     assert not list(tmp_path.rglob("*.nbi"))
+
+
+SMALL_THEN_LARGE = f"""{PLACE}
+from nova_core import kernel_cache
+kernel_cache.prepare(1_000_000)
+print(type(sys.modules["nova_core.placement.kernels.hosts"].cheapest).__name__)
+"""
+
+
+def test_a_large_problem_after_a_small_one_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "nova_core.placement.kernels.log").write_text("failed\n")
+    assert placed(tmp_path, "", SMALL_THEN_LARGE).endswith("CPUDispatcher\n")
 
 
 @pytest.mark.e2e
