@@ -71,9 +71,14 @@ class Verification:
         return tuple(row for row in self.rows if row.node is None)
 
     @property
+    def placed(self) -> bool:
+        """Whether everything, and nothing else, is (or was, where the job has ended) in place."""
+        return all(row.ok for row in self.rows)
+
+    @property
     def ok(self) -> bool:
         """Whether the job runs, and everything, and nothing else, is where it should be."""
-        return self.runs and all(row.ok for row in self.rows)
+        return self.runs and self.placed
 
     def summary(self) -> str:
         """What it comes to, in a line."""

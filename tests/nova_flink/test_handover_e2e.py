@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from nova_core.model import Plan
 from nova_engines import results
 from nova_engines.dataflow import from_plan
 from nova_engines.handover import Handover, HandoverError, Ledger, Share, only_one
-from nova_engines.source_orders import ControlledJob, LocalFiles, Order, tell
+from nova_engines.source_orders import ControlledJob, LocalFiles, Order, first_incomplete, tell
 from nova_engines.workload import Workload, through
 from nova_flink.client import Client
 from nova_flink.controlled_jobs import FlinkJobs
@@ -96,6 +96,13 @@ def expected(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Strea
     return streams, Tuples(**joined)
 
 
+def wait_until(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
 def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -163,6 +170,7 @@ def hand_over(
 
     # Killed before it was final: sources wait at the boundary, and go on when it is taken back.
     dropped = jobs.deploy(other, "dropped")
+    wait_until(lambda: first_incomplete(files, first, WINDOW_MS, begin) > begin + WINDOW_MS)
     assert tell(files, first, Order(begin, begin + WINDOW_MS)) is not None  # too late
     with monkeypatch.context() as patch, only_one(ledger):
         patch.setattr(Handover, "settle", killed)
@@ -204,10 +212,7 @@ def hand_over(
         control.after_failure(late)
     cluster.kill(NODES[2])
     assert rest.wait_ended(late.job, PATIENCE_S) == "FAILED"
-    until = time.monotonic() + PATIENCE_S
-    while f"tm-{NODES[2]}" in rest.task_managers():
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    wait_until(lambda: f"tm-{NODES[2]}" not in rest.task_managers())
     fourth = jobs.deploy(without, "fourth", control.incomplete())
     assert control.after_failure(fourth) < now_ms()
 

@@ -83,9 +83,7 @@ def test_a_job_is_verified_by_what_it_carries() -> None:
     ]
     assert wrong.summary() == "not as planned"
     failed = own_jobs.verify(Told(state="FAILED"), "1")
-    assert (
-        not failed.ok and not failed.misplaced and failed.summary().startswith("the job is FAILED")
-    )
+    assert not failed.ok and failed.placed and failed.summary().startswith("the job is FAILED")
     assert failed.to_plain()["state"] == "FAILED"
     assert own_jobs.verify(Told(state="FINISHED"), "1").ok
     with pytest.raises(FlinkError, match="there is no job of that id or name"):

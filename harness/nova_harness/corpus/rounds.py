@@ -225,10 +225,8 @@ class Rounds:
         measured_us: tuple[int, int],
         idle: float,
     ) -> Ran:
-        # Verified after the measurement, to save time before it.
-        if not failed and not (verification := job.verify()).ok:
-            if not verification.runs:
-                raise RunError(f"the job is {verification.state}")
+        # Verified after the measurement, to save time before it: the job has been cancelled.
+        if not failed and not (verification := job.verify()).placed:
             row = next(row for row in verification.rows if not row.ok)
             raise RunError(f"{row.operator} ran on {row.actual or 'no host'}, not on {row.node}")
         rows: Any = job.results(self.scratch).records
