@@ -660,10 +660,8 @@ def find_pairs(problem: Problem, name: str) -> list[int]:
     m = problem.matrix
     join_ids, source_ids = problem.joins.ids, problem.sources.ids
     # Ids may hold the separators themselves, so a pair's name is compared whole.
-    mine = np.flatnonzero([name.startswith(f"{one}/") for one in join_ids])
-    for pair in np.flatnonzero(np.isin(m.join, mine)).tolist():
-        if problem.pair_name(pair) == name:
-            return [pair]
+    if (whole := problem.pair_names() == name).any():
+        return [int(np.argmax(whole))]
     named = (
         (join_ids[m.join] == name) | (source_ids[m.left] == name) | (source_ids[m.right] == name)
     )
@@ -680,11 +678,11 @@ def find_node(problem: Problem, name: str) -> int:
     Raises:
         PlanError: when there is none; the nearest names are suggested.
     """
-    index = problem.node_index.get(name)
-    if index is None:
+    named = problem.nodes.ids == name
+    if not named.any():
         known = [str(one) for one in problem.nodes.ids[:10_000]]
         raise PlanError(f"node {name}: no such node; {_suggestion(name, known)}")
-    return index
+    return int(np.argmax(named))
 
 
 def _suggestion(name: str, known: list[str]) -> str:

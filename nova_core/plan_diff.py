@@ -91,13 +91,15 @@ def diff_plans(old: Plan, new: Plan) -> PlanDiff:
     rest_old = np.setdiff1d(np.arange(len(old.instances)), at_old, assume_unique=True)
     rest_new = np.setdiff1d(np.arange(len(new.instances)), at_new, assume_unique=True)
     # The rest is compared by node: a node either keeps working on the pair or not.
+    count = len(old.problem.nodes)
     places = np.concatenate(
         [
-            np.stack([plan.instances.pair[rest], plan.instances.node[rest]], axis=1)
+            plan.instances.pair[rest] * count + plan.instances.node[rest]
             for plan, rest in ((old, rest_old), (new, rest_new))
         ]
     )
-    place, where = np.unique(places, axis=0, return_inverse=True)
+    each, where = np.unique(places, return_inverse=True)
+    place = np.stack(np.divmod(each, count), axis=1)
     where_old, where_new = where[: len(rest_old)], where[len(rest_old) :]
     before = np.bincount(where_old, old.required_capacity[rest_old], len(place))
     after = np.bincount(where_new, new.required_capacity[rest_new], len(place))
@@ -142,7 +144,11 @@ def _rectangles(plan: Plan, same_cut: Bools, number: int) -> Ints:
 
 def _common(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     """Indices of the rows that ``a`` and ``b`` share; rows are unique within each."""
-    _, number = np.unique(np.concatenate([a, b]), axis=0, return_inverse=True)
+    both = np.concatenate([a, b])
+    order = np.lexsort(both.T)
+    differs = (np.diff(both[order], axis=0) != 0).any(axis=1)
+    number = np.empty(len(both), np.int64)
+    number[order] = np.concatenate(([0], np.cumsum(differs)))[: len(both)]
     _, in_a, in_b = np.intersect1d(
         number[: len(a)], number[len(a) :], assume_unique=True, return_indices=True
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nova_core.evaluation.metrics import Evaluation
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Floats, Problem
+    from nova_core.model.problem import Floats, Ints, Problem
     from nova_core.model.verify import Report
 
 # A table's column: its heading and what it says of an outcome.
@@ -160,13 +160,13 @@ def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]
     import numpy as np
 
     p, i = plan.problem, plan.instances
-    place, row = np.unique(np.stack([i.pair, i.node], axis=1), axis=0, return_inverse=True)
-    pair, node = place[:, 0], place[:, 1]
+    place, row = np.unique(i.pair * len(p.nodes) + i.node, return_inverse=True)
+    pair, node = np.divmod(place, len(p.nodes))
     rate = np.bincount(row, plan.added_load, len(place))
     pieces = np.bincount(row, i.replicas, len(place)).astype(np.int64)
     latency = np.zeros(len(place))
     np.maximum.at(latency, row, plan.path_latency)
-    distance = _virtual_distance(plan, place)
+    distance = _virtual_distance(plan, pair, node)
     cut = plan.partitions.count
     total = cut[0::2] * cut[1::2]
     shown = np.arange(len(place))
@@ -187,13 +187,13 @@ def decisions(plan: Plan, limit: int | None) -> tuple[list[dict[str, Any]], int]
     return rows, len(place)
 
 
-def _virtual_distance(plan: Plan, place: Any) -> Floats:
-    """(k,) ms from each (operator, node) row to the virtual position; NaN without one."""
+def _virtual_distance(plan: Plan, operator: Ints, node: Ints) -> Floats:
+    """(k,) ms from nodes to operators' virtual positions; NaN without any."""
     import numpy as np
 
     if plan.virtual_position is None:
-        return np.full(len(place), np.nan)
-    away = plan.virtual_position[place[:, 0]] - plan.problem.nodes.position[place[:, 1]]
+        return np.full(len(node), np.nan)
+    away = plan.virtual_position[operator] - plan.problem.nodes.position[node]
     return np.asarray(np.linalg.norm(away, axis=1))
 
 

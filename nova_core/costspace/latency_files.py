@@ -176,7 +176,7 @@ def _of_rows(path: Path, naming: tuple[str, str, str], share: float) -> Measurem
         raise table.fail(naming[2], f"{latency[row]:g}; use ms >= 0, or leave it empty", row)
     source_code, source_names = table.coded(naming[0])
     target_code, target_names = table.coded(naming[1])
-    ids, place = np.unique(np.array(source_names + target_names, np.str_), return_inverse=True)
+    ids, place = np.unique(np.concatenate([source_names, target_names]), return_inverse=True)
     check_ids("nodes", ids, str(path))
     source = place[: len(source_names)][source_code]
     target = place[len(source_names) :][target_code]

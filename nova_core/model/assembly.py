@@ -139,7 +139,7 @@ class Assembly:
             from nova_core.model.query_binding import bound_queries
 
             problem = replace(problem, queries=bound_queries(problem, str(self._path)))
-        validate_problem(problem, str(self._path), self._files)
+        validate_problem(problem, str(self._path), self._files, ids_checked=True)
         return problem
 
     def addresses(self) -> dict[str, str]:

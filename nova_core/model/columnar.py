@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.model.files import UNLIMITED, atomic_write
-from nova_core.model.name_index import is_large
+from nova_core.model.name_index import arrow_numbers, arrow_text, numbers_of, text_of
 from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
 from nova_core.model.rows import ReadTable
@@ -135,7 +135,7 @@ class Columns(ReadTable):
 
     def _require_filled(self, name: str, column: Any) -> None:
         if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            row = int(np.argmax(numbers_of(column.is_null())))
             raise self.fail(name, "no value", row)
 
     def order(self, name: str) -> Ints:
@@ -152,47 +152,48 @@ class Columns(ReadTable):
 
     def empty(self, name: str) -> Bools:
         """(k,) whether a cell is empty."""
-        return np.array(self._column(name).is_null().to_numpy(zero_copy_only=False), np.bool_)
+        return np.array(numbers_of(self._column(name).is_null()))
 
     def _texts(self, name: str, missing: str | None = None) -> Any:
         """A text column; ``missing`` stands for an empty cell, None refuses one."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         column = self._column(name)
         kind = column.type
         value_type = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type)):
             raise self.fail(name, f"holds {kind}; text is needed")
+        if kind != value_type and (column.null_count or column.dictionary.null_count):
+            column = column.cast(value_type)
         if missing is None:
             self._require_filled(name, column)
+        elif column.null_count:
+            column = column.fill_null(missing)
+        values = column.dictionary if pa.types.is_dictionary(column.type) else column
+        bad = pc.match_substring(values, "\0")
+        if pc.any(bad).as_py():
+            row = pc.index(bad, pa.scalar(True)).as_py()
+            raise self.fail(name, f"{values[row].as_py()!r} is no name")
         return column
 
-    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
-        """((k,), values): a text column as codes into its distinct values."""
+    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, Strings]:
+        """((k,), (v,)): a text column as codes into values, each of them once if it repeats any."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         column = self._texts(name, missing)
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        values, codes = column.dictionary.to_pylist(), column.indices
-        bad = pc.fill_null(pc.match_substring(column.dictionary, "\0"), True)
-        if pc.any(bad).as_py():
-            raise self.fail(name, f"{values[pc.index(bad, True).as_py()]!r} is no name")
-        if missing is not None and codes.null_count:
-            codes = codes.fill_null(len(values))
-            values.append(missing)
-        return codes.to_numpy(zero_copy_only=False).astype(np.int64), values
+        if pa.types.is_dictionary(column.type):
+            return numbers_of(column.indices).astype(np.int64), text_of(column.dictionary)
+        return np.arange(len(column)), text_of(column)
 
-    def find(self, name: str, index: Mapping[str, int], what: str) -> Ints:
-        """(k,) where ``index`` has the names of a column; errors call them ``what``."""
+    def text(self, name: str, missing: str | None = None) -> Strings:
+        """(k,) a text column."""
         import pyarrow as pa
 
-        column = self._texts(name)
-        if not is_large(index) or pa.types.is_dictionary(column.type):
-            return super().find(name, index, what)
-        # Codes into distinct names would cost more than they save.
-        return self.find_codes(name, np.arange(len(column)), column, index, what)
+        column = self._texts(name, missing)
+        if pa.types.is_dictionary(column.type):
+            return super().text(name, missing)
+        return text_of(column)
 
     def floats(self, name: str, missing: float | None = None) -> Floats:
         """(k,) a column of numbers; ``missing`` stands for an empty cell, None refuses one."""
@@ -208,7 +209,7 @@ class Columns(ReadTable):
         column = column.cast(pa.float64(), safe=False)
         if column.null_count:
             column = column.fill_null(missing)
-        return np.array(column.to_numpy(zero_copy_only=False), np.float64)
+        return np.array(numbers_of(column))
 
     def whole(self, name: str, missing: int | None = None) -> Ints:
         """(k,) a column of whole numbers; ``missing`` is an empty cell, None refuses one."""
@@ -221,7 +222,7 @@ class Columns(ReadTable):
             column = column.fill_null(missing)
         if not pa.types.is_integer(column.type):
             raise self.fail(name, f"holds {column.type}; whole numbers are needed")
-        return np.array(column.to_numpy(zero_copy_only=False), np.int64)
+        return numbers_of(column).astype(np.int64)
 
     def ranges(self, name: str) -> tuple[Ints, Ints]:
         """((k,), (k,)) begin and end of ranges, a column each."""
@@ -251,11 +252,11 @@ class Columns(ReadTable):
         column = self._column(name)
         if not pa.types.is_boolean(column.type):
             raise self.fail(name, f"holds {column.type}; true or false is needed")
-        empty = column.is_null().to_numpy(zero_copy_only=False)
-        filled = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
-        return np.where(empty, missing, filled)
+        if not column.null_count:
+            return np.array(numbers_of(column))
+        return np.where(self.empty(name), missing, numbers_of(column.fill_null(False)))
 
-    def lists(self, name: str) -> tuple[Ints, Ints, list[str]]:
+    def lists(self, name: str) -> tuple[Ints, Ints, Strings]:
         """((k + 1,), (v,), values): a column of lists of text as offsets and codes."""
         offset, inner = self._flat(name, "names")
         return offset, *inner.coded(name)
@@ -273,7 +274,7 @@ class Columns(ReadTable):
         self._require_filled(name, column)
         if not pa.types.is_list(column.type):
             raise self.fail(name, f"holds {column.type}; lists of {what} are needed")
-        lengths = np.array(column.value_lengths().to_numpy(zero_copy_only=False), np.int64)
+        lengths = numbers_of(column.value_lengths())
         inner = Columns(self.path, pa.table({name: column.flatten()}), self._error)
         return np.concatenate(([0], np.cumsum(lengths))), inner
 
@@ -471,14 +472,12 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def _arrow(values: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
-        return pa.array(values.tolist(), pa.string())
-    return pa.array(values) if isinstance(values, np.ndarray) else values
+    if not isinstance(values, np.ndarray):
+        return values
+    return arrow_text(values) if values.dtype.kind == "U" else arrow_numbers(values)
 
 
-def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
+def names_of(codes: Ints, ids: Strings) -> Any:
     """An Arrow column that says ``ids[codes]`` and stores every distinct name once.
 
     A code below 0 stands for no name.
@@ -488,26 +487,15 @@ def names_of(codes: Ints, ids: Sequence[str] | Strings) -> Any:
     named = codes >= 0
     used = np.zeros(len(ids), bool)
     used[codes[named]] = True
-    position = np.cumsum(used) - 1
-    names = (
-        np.asarray(ids, np.str_)[used].tolist()
-        if isinstance(ids, np.ndarray)
-        else [ids[row] for row in np.flatnonzero(used).tolist()]
-    )
-    mask = None if named.all() else ~named
-    if (
-        len(codes) == len(names)
-        and mask is None
-        and np.array_equal(position[codes], position[used])
-    ):
-        return pa.array(names, pa.string())  # each once, in order: nothing to code
-    return pa.DictionaryArray.from_arrays(
-        pa.array(position[codes], pa.int32(), mask=mask), pa.array(names, pa.string())
-    )
+    names = arrow_text(ids[used])
+    codes = np.where(named, (np.cumsum(used) - 1)[codes], -1).astype(np.int32)
+    if np.array_equal(codes, np.arange(len(names))):
+        return names  # each once, in order: nothing to code
+    return pa.DictionaryArray.from_arrays(arrow_numbers(codes, named), names)
 
 
 def lists_of(offset: Ints, codes: Ints, ids: Strings) -> Any:
     """An Arrow column of lists of names: row r is ``ids[codes[offset[r]:offset[r + 1]]]``."""
     import pyarrow as pa
 
-    return pa.ListArray.from_arrays(pa.array(offset, pa.int32()), names_of(codes, ids))
+    return pa.ListArray.from_arrays(arrow_numbers(offset.astype(np.int32)), names_of(codes, ids))

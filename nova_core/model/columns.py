@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nova_core.model.columnar import lists_of, names_of, position_columns, write_columns
 from nova_core.model.files import UNLIMITED
+from nova_core.model.name_index import arrow_numbers
 from nova_core.model.problem import Floats, Ints, Strings
 from nova_core.model.syntax import Row, number
 
@@ -23,7 +24,7 @@ class Named:
     """A column of names, ``ids[codes]``; a code below 0 stands for no name."""
 
     codes: Ints
-    ids: Sequence[str] | Strings
+    ids: Strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def rows(columns: Table, keep_missing: bool = False) -> list[Row]:
 def _values(name: str, column: Column) -> Iterable[Any]:
     """A column's values as a document has them, None where there is none."""
     if isinstance(column, Named):
-        ids = np.asarray(column.ids).tolist() if len(column.ids) else []
+        ids = column.ids.tolist()
         return (ids[code] if code >= 0 else None for code in column.codes.tolist())
     if isinstance(column, Ranges):
         return map(list, zip(column.begin.tolist(), column.end.tolist(), strict=True))
@@ -140,10 +141,10 @@ def _file_columns(name: str, column: Column) -> dict[str, Any]:
     if isinstance(column, Lists):
         if column.ids is not None:
             return {name: lists_of(column.offset, column.values.astype(np.int64), column.ids)}
-        offset = pa.array(column.offset, pa.int32())
-        return {name: pa.ListArray.from_arrays(offset, pa.array(column.values))}
+        offset = arrow_numbers(column.offset.astype(np.int32))
+        return {name: pa.ListArray.from_arrays(offset, arrow_numbers(column.values))}
     if column.ndim == 2:
         return dict(zip(position_columns(column.shape[1]), column.T, strict=True))
     if column.dtype.kind == "i" and len(column) and column.min() < 0:
-        return {name: pa.array(column, mask=column < 0)}
+        return {name: arrow_numbers(column, column >= 0)}
     return {name: column}

@@ -18,7 +18,7 @@ import numpy as np
 
 from nova_core.errors import PlanError
 from nova_core.model.objectives import leg_weights
-from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ class Plan:
         """A readable, unique name, such as ``tw/t1*w1``."""
         return self.problem.pair_name(operator)
 
-    def operator_names(self) -> list[str]:
+    def operator_names(self) -> Strings:
         """(p,) names of all operators."""
         return self.problem.pair_names()
 

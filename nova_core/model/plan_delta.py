@@ -260,7 +260,7 @@ class _Applied:
         old, new = self._old.problem.nodes.ids, self._problem.nodes.ids
         if np.array_equal(old, new):
             return np.arange(len(old))
-        return find_rows(old.tolist(), self._problem.node_index)
+        return find_rows(old, self._problem.node_index)
 
     def _partitions(self) -> Partitions:
         parts, whole = self._old.partitions, Partitions.whole(self._problem)
@@ -307,7 +307,7 @@ def assemble_partitions(
 
 
 def _rows_by_name(problem: Problem) -> dict[str, int]:
-    return {name: row for row, name in enumerate(problem.pair_names())}
+    return {name: row for row, name in enumerate(problem.pair_names().tolist())}
 
 
 def _known(rows: dict[str, int], name: str, where: str) -> int:

@@ -1,7 +1,8 @@
 """Writing a plan: the columns of its tables, as rows of a document or as files.
 
 ``instances`` and, where inputs are cut, ``partitions`` decide the plan, with ``virtual`` for the
-virtual positions; ``edges`` (by row of ``instances``) and ``loads`` follow from them.
+virtual positions; ``edges`` (by row of ``instances``) and ``loads`` follow from them, and are
+written in documents only.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import KEY_SHARE, SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
-from nova_core.model.problem import Ints
+from nova_core.model.problem import Ints, Strings
 from nova_core.model.query_plan import QueryPlan
 from nova_core.model.syntax import Row, dump
 
-SIDES = LEGS[:2]
-PARTITIONERS = [SEQUENCE_SHARE, KEY_SHARE]
+SIDES = np.array(LEGS[:2])
+PARTITIONERS = np.array([SEQUENCE_SHARE, KEY_SHARE])
 ROUTES = tuple(f"{leg}_route" for leg in LEGS)
 
 
 # --- what stands in the tables ------------------------------------------------------------------
 
 
-def instance_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
+def instance_columns(plan: Plan, names: Strings) -> dict[str, Column]:
     """What decides the plan, a row per instance; ``names`` are those of all operators."""
     i = plan.instances
     columns: dict[str, Column] = {
@@ -85,7 +86,7 @@ def cut_inputs(plan: Plan) -> Ints:
     return np.flatnonzero(~whole)
 
 
-def partition_columns(plan: Plan, inputs: Ints, names: list[str]) -> dict[str, Column]:
+def partition_columns(plan: Plan, inputs: Ints, names: Strings) -> dict[str, Column]:
     """A row for each of the inputs (``2 * operator + side``) given; ``names`` of all operators."""
     parts = plan.partitions
     rates = [parts.rate[parts.offset[each] : parts.offset[each + 1]] for each in inputs.tolist()]
@@ -103,7 +104,7 @@ def partition_columns(plan: Plan, inputs: Ints, names: list[str]) -> dict[str, C
     }
 
 
-def virtual_columns(plan: Plan, names: list[str]) -> dict[str, Column]:
+def virtual_columns(plan: Plan, names: Strings) -> dict[str, Column]:
     """A row per operator that has a virtual position; ``names`` are those of all operators.
 
     Raises:
@@ -155,7 +156,7 @@ def _link_columns(plan: QueryPlan) -> dict[str, Column]:
     producer, consumer, logical, side = (column[rows] for column in links[:4])
     emitter = np.append(graph.carried, -1)[logical]
     own = np.append(graph.bodies[i.pair], -1)[np.maximum(producer, -1)]
-    ids = [one.id for one in graph.graph.operators]
+    ids = np.array([one.id for one in graph.graph.operators], np.str_)
     start, stop = (end[rows] for end in plan.ends)
     into = (consumer >= 0) & (logical >= 0)
     end = consumer[into]
@@ -187,7 +188,8 @@ def load_columns(plan: Plan) -> dict[str, Column]:
     }
 
 
-def _tables(plan: Plan) -> dict[str, Table]:
+def _tables(plan: Plan, follows: bool) -> dict[str, Table]:
+    """What decides the plan; ``follows``: with the tables that follow from it."""
     names = plan.operator_names()
     decided = instance_columns(plan, names)
     tables: dict[str, Table] = {"instances": decided | instance_facts(plan) | route_columns(plan)}
@@ -195,7 +197,8 @@ def _tables(plan: Plan) -> dict[str, Table]:
         tables["partitions"] = partition_columns(plan, inputs, names)
     if plan.virtual_position is not None:
         tables["virtual"] = virtual_columns(plan, names)
-    tables |= {"edges": edge_columns(plan), "loads": load_columns(plan)}
+    if follows:
+        tables |= {"edges": edge_columns(plan), "loads": load_columns(plan)}
     for table, columns in tables.items():
         for name, values in columns.items():
             if name == "capacity" or not isinstance(values, np.ndarray) or values.dtype.kind != "f":
@@ -212,26 +215,19 @@ def _tables(plan: Plan) -> dict[str, Table]:
 # --- the header ---------------------------------------------------------------------------------
 
 
-def totals(plan: Plan, flows: Table) -> dict[str, Any]:
-    """Sums for the header of a plan with these edges (`edge_columns`).
-
-    Network usage is the sum over flows of rate times estimated latency, tuples/s * ms (SBON,
-    section 2); `nova_core.evaluation` computes it from measured latencies.
-    """
-    rate, latency = flows["rate"], flows["latency"]
-    assert isinstance(rate, np.ndarray) and isinstance(latency, np.ndarray)
-    usage = float((rate * latency).sum())
+def totals(plan: Plan) -> dict[str, Any]:
+    """Sums for the header of a plan; `nova_core.evaluation` has those of measured latencies."""
     return {
         "objective": plan.objective_value(plan.objective) if plan.objective in OBJECTIVES else None,
         "instances": len(plan.instances),
         "replicas": int(plan.instances.replicas.sum()),
         "nodes_used": len(np.unique(plan.instances.node)),
         "received": float(plan.load.sum()),
-        "network_usage": usage,
+        "network_usage": plan.objective_value("network-usage"),
     }
 
 
-def _header(plan: Plan, flows: Table, report: bool) -> dict[str, Any]:
+def _header(plan: Plan, report: bool) -> dict[str, Any]:
     document: dict[str, Any] = {
         "nova_plan": VERSION,
         "problem": Row(name=plan.problem.name, digest=plan.problem.digest),
@@ -249,7 +245,7 @@ def _header(plan: Plan, flows: Table, report: bool) -> dict[str, Any]:
         checked["constraints"] = {name: Row(row) for name, row in checked["constraints"].items()}
         checked["violations"] = [Row(row) for row in checked["violations"]]
         document["report"] = checked
-    document["totals"] = plain(totals(plan, flows), "totals")
+    document["totals"] = plain(totals(plan), "totals")
     return document
 
 
@@ -287,8 +283,8 @@ def plan_document(plan: Plan, report: bool = True) -> dict[str, Any]:
     Raises:
         PlanError: for parameters, notes or sums that JSON cannot hold.
     """
-    tables = _tables(plan)
-    document = _header(plan, tables["edges"], report)
+    tables = _tables(plan, follows=True)
+    document = _header(plan, report)
     return document | {name: rows(columns) for name, columns in tables.items()}
 
 
@@ -312,7 +308,7 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
         PlanError: for parameters, notes or sums that JSON cannot hold.
         NovaError: when it cannot be written.
     """
-    tables = _tables(plan)
-    header = _header(plan, tables["edges"], report=True)
+    tables = _tables(plan, follows=False)
+    header = _header(plan, report=True)
     header["tables"] = write_tables(tables, directory, suffix)
     write_text(directory / "plan.json", dump(header, ".json"))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
-from nova_core.model.name_index import NameIndex
+from nova_core.model.name_index import NameIndex, code_points, joined
 
 if TYPE_CHECKING:
     from nova_core.model.queries import Query, Stream
@@ -300,12 +300,14 @@ class Problem:
         m, s = self.matrix, self.sources.ids
         return pair_name(self.joins.ids[m.join[pair]], s[m.left[pair]], s[m.right[pair]])
 
-    def pair_names(self) -> list[str]:
+    def pair_names(self) -> Strings:
         """(p,) names of all pairs, see `pair_name`."""
-        m, right = self.matrix, self.sources.ids.tolist()
-        join, left = _escaped(self.joins.ids.tolist(), "/"), _escaped(right, "*")
-        rows = zip(m.join.tolist(), m.left.tolist(), m.right.tolist(), strict=True)
-        return [f"{join[j]}/{left[a]}*{right[b]}" for j, a, b in rows]
+        m, ids = self.matrix, self.sources.ids
+        join, left = _all_escaped(self.joins.ids, "/")[m.join], _all_escaped(ids, "*")[m.left]
+        names: Strings = join
+        for part in ("/", left, "*", ids[m.right]):
+            names = np.strings.add(names, part)
+        return names
 
     # --- identity -------------------------------------------------------------------------------
 
@@ -374,15 +376,21 @@ def pair_name(join: str, left: str, right: str) -> str:
     A ``/`` in the join's id is written ``%2F``, a ``*`` in the left source's ``%2A``, and a ``%``
     in either ``%25``.
     """
-    return f"{_escaped([str(join)], '/')[0]}/{_escaped([str(left)], '*')[0]}*{right}"
+    return f"{_escaped(str(join), '/')}/{_escaped(str(left), '*')}*{right}"
 
 
-def _escaped(names: list[str], separator: str) -> list[str]:
-    """Names in which a separator that follows them is escaped."""
-    text = "".join(names)
-    if "%" in text or separator in text:
-        code = f"%{ord(separator):02X}"
-        names = [name.replace("%", "%25").replace(separator, code) for name in names]
+def _escaped(name: str, separator: str) -> str:
+    """A name in which a separator that follows it is escaped."""
+    if "%" not in name and separator not in name:
+        return name
+    return name.replace("%", "%25").replace(separator, f"%{ord(separator):02X}")
+
+
+def _all_escaped(names: Strings, separator: str) -> Strings:
+    """`_escaped` of every name."""
+    points = code_points(names)
+    if ((points == ord("%")) | (points == ord(separator))).any():
+        return np.array([_escaped(name, separator) for name in names.tolist()], np.str_)
     return names
 
 
@@ -397,7 +405,7 @@ def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None)
     if array is None:
         hash_column(h, name, None, (), ())
     elif array.dtype.kind == "U":
-        hash_column(h, name, "U", array.shape, ["\0".join(array.tolist()).encode()])
+        hash_column(h, name, "U", array.shape, [joined(array)])
     else:
         chunk = np.ascontiguousarray(array).data
         hash_column(h, name, array.dtype.str, array.shape, [chunk])

@@ -13,7 +13,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Flows, Instances, Partitions, Plan
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Floats, Ints, Strings
 from nova_core.model.query_graph import QueryGraph
 
 
@@ -197,9 +197,9 @@ class QueryPlan(Plan):
         """The operator's id in the graph, such as ``wear/strain(heat-1*force-1)``."""
         return self.graph.names[operator]
 
-    def operator_names(self) -> list[str]:
+    def operator_names(self) -> Strings:
         """(b,) names of all operators."""
-        return self.graph.names
+        return np.array(self.graph.names, np.str_)
 
     def whole_rate(self, side: int) -> Floats:
         """(b,) tuples/s of every operator's left (0) or right (1) input."""

@@ -23,8 +23,8 @@ class ReadTable(ABC):
         """An error that names the cell."""
 
     @abstractmethod
-    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, list[str]]:
-        """((k,), values): a text column as codes into values.
+    def coded(self, name: str, missing: str | None = None) -> tuple[Ints, Strings]:
+        """((k,), (v,)): a text column as codes into values.
 
         Args:
             name: the column.
@@ -34,16 +34,16 @@ class ReadTable(ABC):
     def text(self, name: str, missing: str | None = None) -> Strings:
         """(k,) a text column."""
         codes, values = self.coded(name, missing)
-        return np.array(values, np.str_)[codes] if len(codes) else np.empty(0, np.str_)
+        return values[codes]
 
     def find(self, name: str, index: Mapping[str, int], what: str) -> Ints:
         """(k,) where ``index`` has the names of a column; errors call them ``what``."""
         return self.find_codes(name, *self.coded(name), index, what)
 
     def find_codes(
-        self, name: str, codes: Ints, values: Any, index: Mapping[str, int], what: str
+        self, name: str, codes: Ints, values: Strings, index: Mapping[str, int], what: str
     ) -> Ints:
-        """`find` for codes into values, a list or an Arrow array."""
+        """`find` for codes into values."""
         from nova_core.suggestions import unknown
 
         if len(codes) == 0:
@@ -94,8 +94,8 @@ class Rows(ReadTable):
         """(k,) whether a value was left out."""
         return np.array([value is UNSET or value is None for value in self._values(column)], bool)
 
-    def coded(self, column: str, missing: str | None = None) -> tuple[Ints, list[str]]:
-        """((k,), values): text as codes into values."""
+    def coded(self, column: str, missing: str | None = None) -> tuple[Ints, Strings]:
+        """((k,), (k,)): text as codes into values."""
         values: list[str] = []
         for row, value in enumerate(self._values(column)):
             if isinstance(value, list):
@@ -107,7 +107,7 @@ class Rows(ReadTable):
             if "\0" in text:
                 raise self.fail(column, f"{text!r} has a NUL character", row)
             values.append(text)
-        return np.arange(len(values)), values
+        return np.arange(len(values)), np.array(values, np.str_)
 
     def floats(self, column: str, missing: float = np.nan) -> Floats:
         """(k,) numbers; ``missing`` where one was left out."""
@@ -128,10 +128,10 @@ class Rows(ReadTable):
         bounds = self.number_lists(column)[1].astype(np.int64)
         return bounds[0::2], bounds[1::2]
 
-    def lists(self, column: str) -> tuple[Ints, Ints, list[str]]:
-        """((k + 1,), (v,), values): lists of text as offsets and codes; none where left out."""
+    def lists(self, column: str) -> tuple[Ints, Ints, Strings]:
+        """((k + 1,), (v,), (v,)): lists of text as offsets and codes; none where left out."""
         offset, values = self._flat(column)
-        return offset, np.arange(len(values)), values
+        return offset, np.arange(len(values)), np.array(values, np.str_)
 
     def number_lists(self, column: str, whole: bool = True) -> tuple[Ints, Ints | Floats]:
         """((k + 1,), (v,)) offsets and values of lists of (whole) numbers; none where left out."""

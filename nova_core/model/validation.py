@@ -17,6 +17,7 @@ from msgspec import Struct, inspect
 from nova_core.errors import ProblemError
 from nova_core.model.columnar import Field, fields_of
 from nova_core.model.columns import Column, Named, length
+from nova_core.model.name_index import code_points, repeated
 from nova_core.model.problem import (
     GREATEST_LATENCY,
     Bools,
@@ -34,6 +35,7 @@ from nova_core.model.queries import check_queries
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_PLAIN = bytes([0, *range(0x20, 0x7F)])
 # Columns that documents may leave out, and problems in memory may not.
 _ALWAYS = ("worker", "output_rate")
 # Host names in use have underscores, although no standard allows them.
@@ -55,9 +57,10 @@ def is_host(text: str) -> bool:
 class _Check:
     """Raises errors that name the file, the table, the row and the value."""
 
-    def __init__(self, where: str, files: Mapping[str, str]) -> None:
+    def __init__(self, where: str, files: Mapping[str, str], ids_checked: bool = False) -> None:
         self.where = where
         self.files = files
+        self.ids_checked = ids_checked
 
     def fail(self, table: str, message: str) -> None:
         raise ProblemError(f"{self.files.get(table, self.where)}: {message}")
@@ -102,6 +105,8 @@ class _Check:
                 self.shape(table, name, values, count, "b")
             else:
                 self.shape(table, name, values, count, "U")
+                if name == "id" and self.ids_checked:
+                    continue
                 filled = any(getattr(one, "min_length", None) for one in types)
                 self.names(table, values, name, unique=name == "id", filled=filled)
 
@@ -149,23 +154,35 @@ class _Check:
 
     def names(self, table: str, names: Strings, column: str, *, unique: bool, filled: bool) -> None:
         """Check that names are usable text."""
-        values = names.tolist()
-        if UNUSABLE.search(" ".join(values)) or (filled and "" in values):
+        values = [] if _is_plain(names) else names.tolist()
+        if UNUSABLE.search(" ".join(values)) or (filled and (names == "").any()):
             row, bad = next(
-                (i, v) for i, v in enumerate(values) if (filled and not v) or UNUSABLE.search(v)
+                (row, name)
+                for row, name in enumerate(names.tolist())
+                if (filled and not name) or UNUSABLE.search(name)
             )
             self.fail(
                 table,
                 f"{table}[{row}].{column}: {bad!r} is no name; "
                 "a name is not empty and has no control characters",
             )
-        if unique and len(set(values)) < len(values):
+        if unique and repeated(names):
             again, first = _repeated(np.unique(names, return_inverse=True)[1])
             self.fail(
                 table,
-                f"{table}[{again}].{column}: {values[again]!r} is already used by "
+                f"{table}[{again}].{column}: {str(names[again])!r} is already used by "
                 f"{table}[{first}]; names must be unique",
             )
+
+
+def _is_plain(names: Strings) -> bool:
+    """Whether all characters are printable ASCII, as in most names."""
+    points = code_points(names)
+    if points.size and points.max() >= 0x7F:
+        return False
+    others = points.astype(np.uint8).tobytes().translate(None, _PLAIN)
+    # Names end with their last character; a NUL before it is one of theirs, and no padding.
+    return not others and np.strings.str_len(names).sum() == np.count_nonzero(points)
 
 
 def _repeated(keys: Ints) -> tuple[int, int]:
@@ -209,7 +226,10 @@ def check_hosts(hosts: Iterable[str], where: str) -> None:
 
 
 def validate_problem(
-    problem: Problem, where: str = "problem", files: Mapping[str, str] | None = None
+    problem: Problem,
+    where: str = "problem",
+    files: Mapping[str, str] | None = None,
+    ids_checked: bool = False,
 ) -> None:
     """Check every rule a problem must keep.
 
@@ -218,11 +238,12 @@ def validate_problem(
         where: the place errors name, e.g. the document.
         files: tables (``nodes``, ``sources``, ``matrix``, ``links``, ``latency``) that came from a
             file of their own.
+        ids_checked: whether `check_ids` has seen the names of nodes, sources and joins.
 
     Raises:
         ProblemError: naming the table, the row, the value and what would be accepted.
     """
-    check = _Check(where, files or {})
+    check = _Check(where, files or {}, ids_checked)
     if not len(problem.nodes):
         check.fail("nodes", "nodes: none; at least one worker is needed")
     if not len(problem.sources):
@@ -281,7 +302,7 @@ def _joins(problem: Problem, check: _Check) -> None:
     required: dict[str, Any] = {"tags": j.tags, "memory": j.memory}
     required = {name: values for name, values in required.items() if values is not None}
     check.rows(f"{table}.requires", RequiresPart, required)
-    streams = set(problem.sources.stream.tolist())
+    streams = set(np.unique(problem.sources.stream).tolist())
     for side, names in (("left", j.left.tolist()), ("right", j.right.tolist())):
         for row, name in enumerate(names):
             if name not in streams:

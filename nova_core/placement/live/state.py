@@ -66,7 +66,7 @@ class LiveState(Undoable):
         self.nodes, self.sources = NodeRows.of(problem), SourceRows.of(problem)
         self.pairs = PairRows.of(problem, _points(problem, plan))
         self.joins = JoinRows.of(problem)
-        self.pair_names = problem.pair_names()
+        self.pair_names = problem.pair_names().tolist()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.joins.ids)}

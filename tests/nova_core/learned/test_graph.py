@@ -116,7 +116,7 @@ def test_pairs_are_queries() -> None:
 
     problem = generate(40, seed=1)
     graph = graph_of(place(problem, "nova"))
-    assert graph.queries == problem.pair_names()
+    assert graph.queries == problem.pair_names().tolist()
     assert (graph.kind == KINDS.index("sink")).sum() == len(problem.matrix)
     assert np.isfinite(graph.table).all() and np.isfinite(graph.hosts).all()
     found = random_model().predict([graph])

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from nova_core.errors import ProblemError
 from nova_core.model import name_index
 from nova_core.model.columnar import Columns
-from nova_core.model.name_index import NameIndex, find_rows
+from nova_core.model.name_index import (
+    NameIndex,
+    arrow_numbers,
+    arrow_text,
+    find_rows,
+    joined,
+    numbers_of,
+    repeated,
+    text_of,
+)
 
 NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
@@ -26,15 +35,45 @@ NAMES = st.lists(
 def test_few_and_many_names_are_found_alike(ids: list[str], wanted: list[str]) -> None:
     wanted = [*wanted, *ids[::2]]
     expected = [ids.index(name) if name in ids else -1 for name in wanted]
+    names = np.array(wanted, np.str_)
     index = NameIndex(np.array(ids, np.str_))
     assert dict(index) == {name: row for row, name in enumerate(ids)}
-    text = pa.array(wanted, pa.string())
     for many in (10**9, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(name_index, "MANY", many)
-            for names in (wanted, text, text.cast(pa.large_string())):
-                assert find_rows(names, index).tolist() == expected
-                assert find_rows(names, dict(index)).tolist() == expected
+            assert find_rows(names, index).tolist() == expected
+            assert find_rows(names, dict(index)).tolist() == expected
+            assert repeated(names) == (len(set(wanted)) < len(wanted))
+            assert not repeated(index.ids)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
+def test_names_are_the_same_in_numpy_and_in_arrow(names: list[str]) -> None:
+    array = np.array(names, np.str_)
+    assert arrow_text(array).to_pylist() == names
+    padded = np.array(["", *names, "a name longer than others"], np.str_)[:-1]
+    assert arrow_text(padded).to_pylist() == ["", *names]
+    text = pa.array([None, *names, "other"], pa.string())
+    for kind in (pa.string(), pa.large_string()):
+        assert text_of(text.cast(kind)[1:-1]).tolist() == names
+    assert joined(array) == "\0".join(names).encode()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(-9, 9), st.floats(-1, 1))))
+def test_numbers_are_the_same_in_numpy_and_in_arrow(
+    rows: list[tuple[bool, bool, int, float]],
+) -> None:
+    valid = np.array([row[0] for row in rows], bool)
+    for column, kind in ((1, np.bool_), (2, np.int64), (3, np.float64)):
+        values = np.array([row[column] for row in rows], kind)
+        arrow = arrow_numbers(values)
+        assert arrow.equals(pa.array(values))
+        arrow.validate(full=True)
+        assert np.array_equal(numbers_of(arrow[1:]), values[1:])
+        missing = arrow_numbers(values, valid)
+        assert missing.to_pylist() == [row[column] if row[0] else None for row in rows]
 
 
 @pytest.mark.parametrize("many", [10**9, 0])

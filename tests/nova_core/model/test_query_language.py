@@ -83,7 +83,7 @@ def test_sql_and_operators_are_the_same_problem(tmp_path: Path) -> None:
     join, aggregate = one.queries[0].operators[0], one.queries[0].operators[4]
     assert join.match == "key"
     assert (aggregate.by, aggregate.decomposable) == ("key", True)
-    assert place(one).operator_names()[:2] == [
+    assert place(one).operator_names()[:2].tolist() == [
         "q/join-1(pressure-a*humidity-a)",
         "q/join-1(pressure-b*humidity-b)",
     ]
