@@ -222,7 +222,7 @@ class Columns(ReadTable):
             column = column.fill_null(missing)
         if not pa.types.is_integer(column.type):
             raise self.fail(name, f"holds {column.type}; whole numbers are needed")
-        return numbers_of(column).astype(np.int64)
+        return np.array(numbers_of(column), np.int64)
 
     def ranges(self, name: str) -> tuple[Ints, Ints]:
         """((k,), (k,)) begin and end of ranges, a column each."""

@@ -52,7 +52,8 @@ def find_rows(names: Strings, index: Mapping[str, int]) -> Ints:
         known = numbers_of(place.is_valid())
         rows = np.full(len(names), -1)
         rows[numbers_of(place.drop_null())] = np.flatnonzero(known)
-        return rows[numbers_of(pc.index_in(wanted, value_set=wanted))]
+        first: Ints = numbers_of(pc.index_in(wanted, value_set=wanted))
+        return rows[first]
     # Encoding all names together is faster than a search for some among others: known names get
     # the codes of their rows, unknown ones codes beyond.
     both = pa.chunked_array([ids, wanted.cast(ids.type)]).dictionary_encode()

@@ -405,7 +405,7 @@ def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None)
     if array is None:
         hash_column(h, name, None, (), ())
     elif array.dtype.kind == "U":
-        hash_column(h, name, "U", array.shape, [joined(array)])
+        hash_column(h, name, "U", array.shape, [joined(np.asarray(array, np.str_))])
     else:
         chunk = np.ascontiguousarray(array).data
         hash_column(h, name, array.dtype.str, array.shape, [chunk])

@@ -264,7 +264,7 @@ def test_why_a_join_is_cut_so_is_explained() -> None:
         (grid, "grid", 1.2),
     ):
         cuts = explain_cuts(plan)
-        assert [one.operator for one in cuts] == plan.operator_names()
+        assert [one.operator for one in cuts] == plan.operator_names().tolist()
         for one in cuts:
             assert word in one.reason
             assert one.required == 200
