@@ -27,7 +27,7 @@ class LeftOut:
         nodes: their ids, the greatest capacity first.
         capacity: of all of them, tuples/s.
         measure: ``mean latency``, ms, or ``network usage``, tuples/s * ms, by the plan's objective.
-        cost: the plan's.
+        cost: the plan's; None where ``cost_with`` is.
         cost_with: of the same strategy's plan with them as workers; None for large problems and
             strategies that take long.
         hosts: what workers host: ``joins`` or ``operators``.
@@ -36,7 +36,7 @@ class LeftOut:
     nodes: tuple[str, ...]
     capacity: float
     measure: str
-    cost: float
+    cost: float | None
     cost_with: float | None
     hosts: str
 
@@ -46,7 +46,7 @@ class LeftOut:
             is_, host, it = ("are no workers", "host", "them")
         size = console.number(self.capacity, 0)
         text = f"{listed(self.nodes, NAMES)} ({size} tuples/s) {is_} and {host} no {self.hosts}"
-        if self.cost_with is None:
+        if self.cost is None or self.cost_with is None:
             return text
         now, then = console.number(self.cost), console.number(self.cost_with)
         what = f"would stay {now}" if now == then else f"would be {then} instead of {now}"
@@ -81,7 +81,7 @@ def left_out(plan: Plan) -> LeftOut | None:
         nodes=tuple(nodes.ids[kept].tolist()),
         capacity=float(nodes.capacity[kept].sum()),
         measure="network usage" if plan.objective == "network-usage" else "mean latency",
-        cost=cost(plan),
+        cost=None if again is None else cost(plan),
         cost_with=None if again is None else cost(again),
         hosts="operators" if problem.queries else "joins",
     )

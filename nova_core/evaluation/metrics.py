@@ -176,7 +176,7 @@ def evaluate(plan: Plan, latency: Floats | None = None) -> Evaluation:
         joins_cut=int((plan.replica_count > 1).sum()),
         instances=len(plan.instances),
         replicas=int(plan.instances.replicas.sum()),
-        nodes_used=len(np.unique(plan.instances.node)),
+        nodes_used=plan.nodes_used,
     )
 
 

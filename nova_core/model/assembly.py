@@ -268,7 +268,7 @@ class Assembly:
         if "output_rate" in table:
             derived = table.empty("output_rate")
             rate = table.floats("output_rate", 1.0)
-        listed = set(np.unique(join).tolist())
+        listed = set(np.flatnonzero(np.bincount(join)).tolist())
         parts = [(join, left, right)]
         for row, operator in enumerate(self._operators):
             pairs = self._derive(row, operator, row in listed)

@@ -38,6 +38,11 @@ class NameIndex(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self.ids)
 
+    @cached_property
+    def arrow(self) -> Any:
+        """(n,) the names as Arrow has them."""
+        return arrow_text(self.ids)
+
 
 def find_rows(names: Strings, index: Mapping[str, int]) -> Ints:
     """(k,) rows of names; -1 for an unknown name."""
@@ -46,7 +51,7 @@ def find_rows(names: Strings, index: Mapping[str, int]) -> Ints:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids, wanted = arrow_text(index.ids), arrow_text(names)
+    ids, wanted = index.arrow, arrow_text(names)
     if len(names) < len(index) // 8:  # a table of the few, in which the many are looked up
         place = pc.index_in(ids, value_set=wanted.cast(ids.type))
         known = numbers_of(place.is_valid())

@@ -291,6 +291,11 @@ class Plan:
         """(p,) rho: instances of each operator."""
         return np.bincount(self.instances.pair, minlength=self.operator_count)
 
+    @cached_property
+    def nodes_used(self) -> int:
+        """How many nodes host an instance."""
+        return int(np.count_nonzero(np.bincount(self.instances.node)))
+
     # --- sums -----------------------------------------------------------------------------------
 
     @cached_property

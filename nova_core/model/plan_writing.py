@@ -221,7 +221,7 @@ def totals(plan: Plan) -> dict[str, Any]:
         "objective": plan.objective_value(plan.objective) if plan.objective in OBJECTIVES else None,
         "instances": len(plan.instances),
         "replicas": int(plan.instances.replicas.sum()),
-        "nodes_used": len(np.unique(plan.instances.node)),
+        "nodes_used": plan.nodes_used,
         "received": float(plan.load.sum()),
         "network_usage": plan.objective_value("network-usage"),
     }
