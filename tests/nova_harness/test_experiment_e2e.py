@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,10 +20,11 @@ from query_experiment import WORKLOAD, check_queries, write_queries
 from virtual_hosts import run_as_root
 
 from nova_core.errors import NovaError
+from nova_core.model.syntax import dump
 from nova_harness.engines.flink import COORDINATOR, TASK_MANAGER, ready_home
 from nova_harness.experiment.bed import hosts_up
 from nova_harness.experiment.cells import cells_of
-from nova_harness.experiment.document import Experiment, StrategyPart
+from nova_harness.experiment.document import Experiment, StrategyPart, read_experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.results.run_folder import CellFolder
 from nova_testbed.hosts import connect
@@ -122,6 +127,17 @@ def kill(base: Path, host: str, process: str) -> Callable[[], None]:
         with connect(reachable(base), [host]) as hosts:
             for job in hosts[host].jobs(process):
                 job.stop(grace=0)
+
+    return do
+
+
+def stop(base: Path, host: str, process: str) -> Callable[[], None]:
+    """Stops processes as SIGSTOP does, and leaves them so."""
+
+    def do() -> None:
+        with connect(reachable(base), [host]) as hosts:
+            for job in hosts[host].jobs(process):
+                hosts[host].run(f"kill -STOP {' '.join(map(str, job.processes()))}")
 
     return do
 
@@ -293,4 +309,49 @@ def test_a_host_that_fails_ends_the_run(base: Path, tmp_path: Path) -> None:
         run_experiment(small(), base, run, at_measuring(lambda: rack.kill_host("right")))
     assert state(run)["state"] == "failed"
     rack.up()
+    assert_clean(base)
+
+
+def test_a_worker_that_hangs(base: Path, tmp_path: Path) -> None:
+    hang = at_measuring(stop(base, "left", TASK_MANAGER))
+    (report,) = run_experiment(small(), base, begun(base, tmp_path), hang)
+    # What its source had not sent is told with its number, and what has arrived is right.
+    check = report.check
+    assert not check.finished and check.cut_off > 0
+    assert check.lost == check.wrong == check.duplicated == 0
+    assert check.delivered + check.cut_off == check.expected
+    assert_clean(base)
+
+
+def test_a_coordinator_that_hangs(base: Path, tmp_path: Path) -> None:
+    run = begun(base, tmp_path)
+    hang = at_measuring(stop(base, "hub", COORDINATOR))
+    with pytest.raises(NovaError, match="no answer from Flink's JobManager"):
+        run_experiment(small(), base, run, hang)
+    assert state(run)["state"] == "failed"
+    assert_clean(base)
+
+
+def test_the_command_itself_hangs_and_is_killed(base: Path, tmp_path: Path) -> None:
+    run = begun(base, tmp_path)
+    (name,) = (cell.name for cell in cells_of(small()))
+    file = tmp_path / "small-experiment.yaml"
+    file.write_text(dump(msgspec.to_builtins(small(inventory=str(base / "small.yaml"))), ".yaml"))
+    command = "from nova_core.cli import main; main()"
+    words = [sys.executable, "-P", "-c", command, "experiment", "run", str(file), "-o", str(run)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 180
+        while not (run / "cells" / name / "plan.json").exists():
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.1)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(3)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert state(run)["state"] == "running" and not (run / "cells" / name / "DONE").exists()
+    # The same command ends what still runs, and does it again.
+    (report,) = run_experiment(read_experiment(file), tmp_path, run, Watcher())
+    assert report.check.ok
     assert_clean(base)
