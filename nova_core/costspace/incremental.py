@@ -14,6 +14,7 @@ from nova_core.costspace.measurements import check_latencies
 from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.vivaldi import TUNING
 from nova_core.errors import ProblemError
+from nova_core.model.latencies import MOST_LIKELY
 from nova_core.model.problem import Bools, Floats, Ints
 
 # Places a new node tries besides the middle of its neighbours; a known one seldom needs another.
@@ -34,6 +35,31 @@ class Location:
     position: Floats
     height: float | None
     error: float
+
+
+# A measurement that the place misses by at least this share of the greater of both fits nothing.
+_MISSED = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was measured to others, and what a location makes of it.
+
+    Attributes:
+        measured: (m,) ms, one for each of the others: a low percentile of what was measured.
+        estimate: (m,) ms.
+    """
+
+    measured: Floats
+    estimate: Floats
+
+    @property
+    def absurd(self) -> Bools:
+        """(m,) which measurements fit nothing: hardly any of the estimate, or no network's."""
+        apart = np.abs(self.estimate - self.measured)
+        greater = np.maximum(self.estimate, self.measured)
+        missed = (apart > _MISSED * greater) & (apart > np.median(self.measured))
+        return missed | (self.measured > MOST_LIKELY)
 
 
 class LiveCostSpace:
@@ -241,7 +267,9 @@ class LiveCostSpace:
         self._state, self._error, self._present = state, error, present
 
 
-def located(position: Floats, height: Floats | None, latency: Sequence[Floats]) -> Location:
+def located(
+    position: Floats, height: Floats | None, latency: Sequence[Floats]
+) -> tuple[Location, Fit]:
     """The location of a node from its measurements to others, which stay in place.
 
     Args:
@@ -256,4 +284,8 @@ def located(position: Floats, height: Floats | None, latency: Sequence[Floats]) 
     others = np.arange(len(position))
     key = np.repeat(others, [len(one) for one in latency])
     ms = filtered(key, np.concatenate(latency))[1] if len(others) else np.empty(0)
-    return LiveCostSpace(CostSpace(position, height)).locate(others, ms)
+    location = LiveCostSpace(CostSpace(position, height)).locate(others, ms)
+    estimate = np.linalg.norm(position - location.position, axis=1)
+    if height is not None and location.height is not None:
+        estimate += height + location.height
+    return location, Fit(ms, estimate)

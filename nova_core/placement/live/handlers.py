@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import heapq
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from nova_core.errors import ProblemError
+from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
 from nova_core.model.syntax import listed
 from nova_core.model.verify import TOLERANCE
@@ -101,10 +102,18 @@ def _position(state: LiveState, coordinates: list[float], where: str) -> Floats:
     return np.array(coordinates)
 
 
+# Nodes that a warning names.
+_NAMED = 5
+
+
 def _located(
     state: LiveState, latency: Mapping[str, float | list[float]], where: str
 ) -> tuple[Floats, float]:
-    """Position and height that fit measured latencies to other nodes, which do not move."""
+    """Position and height that fit measured latencies to other nodes, which do not move.
+
+    Warns:
+        ProblemWarning: naming latencies that fit nothing, and how far the node is from those.
+    """
     from nova_core.costspace.incremental import located
 
     metrics = state.base.metrics
@@ -125,9 +134,24 @@ def _located(
     nodes = state.nodes
     height = nodes.extra[rows, 0]
     try:
-        location = located(nodes.position[rows], height if height.any() else None, measured)
+        location, fit = located(nodes.position[rows], height if height.any() else None, measured)
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
+    if fit.absurd.any():
+        named = [
+            f"{name} {ms:,.0f} ms (placed at {estimate:,.0f} ms)"
+            for name, ms, estimate, absurd in zip(
+                latency, fit.measured, fit.estimate, fit.absurd, strict=True
+            )
+            if absurd
+        ]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        warnings.warn(
+            f"{where}: latencies that fit nothing: {', '.join(named[:_NAMED])}{more}; the node is "
+            "where most of what it measured fits: are all of these ms? Else measure again",
+            ProblemWarning,
+            stacklevel=2,
+        )
     return location.position, location.height or 0.0
 
 

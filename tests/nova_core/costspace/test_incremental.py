@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
+from nova_core.costspace.incremental import located
 from nova_core.errors import ProblemError
 
 
@@ -134,3 +135,30 @@ def test_zeros_are_fine() -> None:
     alone = LiveCostSpace(embed(sample_pairs(np.zeros((1, 1))), 1))
     assert alone.add([0], [5.0]) == 1
     assert alone.space().distance(0, 1) == pytest.approx(5, abs=0.05)
+
+
+@given(st.data())
+def test_absurd_latencies_of_a_newcomer_are_told_and_not_followed(data: st.DataObject) -> None:
+    """One of 9 h put a node at ten million ms, without a word."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    count = data.draw(st.integers(5, 12))
+    high = data.draw(st.booleans())
+    others = rng.uniform(-100, 100, (count, 2))
+    there, height = rng.uniform(-100, 100, 2), rng.uniform(1, 9, count + 1) * high
+    true = np.linalg.norm(others - there, axis=1) + height[:-1] + height[-1]
+    absurd = np.zeros(count, bool)
+    absurd[rng.permutation(count)[: data.draw(st.integers(0, (count - 1) // 4))]] = True
+    measured = np.where(absurd, 10 ** rng.uniform(5, 9, count), true)
+    location, fit = located(others, height[:-1] if high else None, list(measured[:, None]))
+    assert fit.absurd.tolist() == absurd.tolist()
+    assert fit.measured == pytest.approx(measured)
+    if not high:  # height and distance may stand for each other
+        assert np.linalg.norm(location.position - there) < 5
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(5001, 1e9))
+def test_latencies_of_another_scale_are_told_even_where_they_fit(seed: int, away: float) -> None:
+    rng = np.random.default_rng(seed)
+    others = rng.uniform(0, 100, (5, 2))
+    _, fit = located(others, None, [np.array([away])] * 5)
+    assert fit.absurd.all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +132,25 @@ def test_a_new_worker_is_where_its_measurements_put_it() -> None:
     distances = np.linalg.norm(before.position - found, axis=1)
     assert distances == pytest.approx(away, abs=0.1)
     assert free_capacity(live)["new"] == 80
+
+
+def test_a_new_worker_with_absurd_latencies_is_told() -> None:
+    def add(live: LivePlacement, latency: dict[str, float]) -> str:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            apply(live, event="add-worker", node={"id": "new", "capacity": 80}, latency=latency)
+        return "; ".join(str(one.message) for one in said)
+
+    before = problem().nodes
+    away = np.linalg.norm(before.position - [6.0, 3.0], axis=1)
+    right = dict(zip(before.ids.tolist(), away.tolist(), strict=True))
+    assert add(live_of(problem(), ["near"]), right) == ""
+    told = add(live_of(problem(), ["near"]), dict.fromkeys(right, 9 * 3.6e6))
+    assert told.startswith("add-worker 'new': latencies that fit nothing: ")
+    assert all(f"{name} 32,400,000 ms (placed at " in told for name in list(right)[:5])
+    told = add(live_of(problem(), ["near"]), right | {"far": 9 * 3.6e6})
+    assert "far 32,400,000 ms (placed at " in told and "near" not in told
+    assert "\n" not in told
 
 
 def test_of_many_measurements_the_low_ones_count() -> None:
