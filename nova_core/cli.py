@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import click
 
-from nova_core import extras
+from nova_core import extras, scratch
 from nova_core.console import fail
 from nova_core.errors import NovaError
 from nova_core.lazy_commands import load_command
@@ -28,7 +28,7 @@ from nova_core.suggestions import nearest
 
 ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
-TERMINATED = 143
+TERMINATED = 128  # and the number of the signal
 BROKEN_PIPE = 141
 INTERNAL = 70  # EX_SOFTWARE
 
@@ -63,11 +63,15 @@ def _entry_points() -> dict[str, str]:
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM was received; whatever cleans up after Ctrl-C, such as virtual hosts, does so."""
+    """A signal asks to end; whatever cleans up after Ctrl-C, such as virtual hosts, does so."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(number)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    raise TerminatedError
+    raise TerminatedError(number)
 
 
 class LazyGroup(click.Group):
@@ -135,9 +139,10 @@ def _guarded(run: Callable[[], Any]) -> int:
         return NovaError.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         # Click hands on an interrupt as an error of its own.
-        if isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError):
-            fail("ended by SIGTERM")
-            return TERMINATED
+        for one in (error, error.__cause__):
+            if isinstance(one, TerminatedError):
+                fail(f"ended by {one.signal.name}")
+                return TERMINATED + one.signal
         fail("interrupted")
         return INTERRUPTED
     except NovaError as error:
@@ -183,7 +188,12 @@ def _keep_traceback() -> str:
     text = f"nova {' '.join(sys.argv[1:])}\n{traceback.format_exc()}"
     try:
         with tempfile.NamedTemporaryFile(
-            "w", prefix="nova-", suffix=".traceback", delete=False, errors="backslashreplace"
+            "w",
+            prefix="nova-",
+            suffix=".traceback",
+            dir=scratch.lasting(),
+            delete=False,
+            errors="backslashreplace",
         ) as file:
             file.write(text)
     except OSError as error:
@@ -198,7 +208,7 @@ Exit codes:
   2    bad input, or a problem that cannot be solved; one line on stderr says why
   70   an error in Nova itself; one line on stderr says where its traceback is
   130  interrupted
-  143  ended by SIGTERM
+  143  ended by SIGTERM (129: by SIGHUP)
 
 With --json the answer, and nothing else, goes to stdout."""
 
@@ -240,7 +250,10 @@ def main() -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
-    cli()
+    # SIGHUP: the terminal, or the connection to it, is gone.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
+    with scratch.run_folder():
+        cli()
     raise AssertionError("unreachable: the group ends the process")

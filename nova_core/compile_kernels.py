@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from nova_core.kernel_cache import SETTING, Kernels, compiled_for, packages
+
+UNFINISHED_S = 60.0
 
 
 def start(kernels: Kernels) -> None:
@@ -57,12 +60,21 @@ def compile_package(package: str, cache: Path) -> None:
         if not _lock(waits, wait=False) or not _lock(turn, wait=True):
             return
         os.nice(19)
+        _remove_unfinished(cache)
         PACKAGES[package]()
         kernels = packages[package]
         if kernels.compiled_mark is not None and not kernels.are_compiled():
             part = kernels.compiled_mark.with_suffix(".part")
             part.write_text(compiled_for())
             part.replace(kernels.compiled_mark)
+
+
+def _remove_unfinished(cache: Path) -> None:
+    """Remove what numba was writing when a process was killed; writing takes no second."""
+    for path in cache.rglob("*.tmp.*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > UNFINISHED_S:
+                path.unlink()
 
 
 def _lock(file: IO[str], *, wait: bool) -> bool:

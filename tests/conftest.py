@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+from nova_core.scratch import run_folder
 
 # How long an example takes is the machine's affair.
 settings.register_profile("nova", deadline=None)
@@ -81,6 +84,22 @@ NOT_COUNTED = (
     "tests/nova_engines/test_handover_faults.py",
     "tests/nova_harness/test_control_faults.py",
 )
+
+
+# Temporary files of tests, and of what they start and end in the middle of something, go with them.
+# The last runs' `tmp_path` stay where pytest keeps them.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+_folder = run_folder()
+
+
+def pytest_configure() -> None:
+    """Have temporary files in a folder of this run."""
+    _folder.__enter__()
+
+
+def pytest_unconfigure() -> None:
+    """Remove it."""
+    _folder.__exit__(None, None, None)
 
 
 def is_e2e(config: pytest.Config) -> bool:

@@ -7,13 +7,13 @@ Text from a plan, a problem or an option enters a script only through `words`, `
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nova_core import scratch
 from nova_core.errors import NovaError
 from nova_core.model.validation import UNUSABLE
 from nova_engines.dataflow import Dataflow, from_plan
@@ -304,8 +304,8 @@ def write_bundle(directory: Path, files: Mapping[str, str | bytes]) -> list[Path
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: is there already; give a directory to be made")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as scratch:
-        staging = Path(scratch) / "made"
+    with scratch.beside(directory) as place:
+        staging = place / "made"
         write_files(files, staging)
         if directory.exists():
             directory.rmdir()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nova_core import scratch
 from nova_engines.installing import EngineHome, Progress
 from nova_engines.maven import Artifact, fetch
 
@@ -56,10 +56,8 @@ class JarsHome(EngineHome):
             f"getting {self.title} {self.version} with Maven "
             f"({self.megabytes} MB to download when not cached)"
         )
-        with tempfile.TemporaryDirectory(
-            dir=self.path.parent, prefix=f".{self.path.name}."
-        ) as scratch:
-            staging = Path(scratch) / "home"
+        with scratch.beside(self.path) as place:
+            staging = place / "home"
             fetch(self.artifacts, staging / "lib", progress, self.title)
             self.arrange(staging)
             self.write_stamp(staging)

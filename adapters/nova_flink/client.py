@@ -76,7 +76,8 @@ class Client:
             "FLINK_CONF_DIR": str(home.flink / "conf"),
             "FLINK_LOG_DIR": str(scratch),
             "HADOOP_CLASSPATH": ":".join(map(str, (home.extension_jar, *extra_jars))),
-            "JVM_ARGS": JVM,
+            "JVM_ARGS": f"{JVM} -Djava.io.tmpdir={scratch}",
+            "TMPDIR": str(scratch),
         }
         with self._log.open("wb") as log:
             return subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -40,7 +41,10 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
     chosen = {
         "spark.driver.memory": DRIVER_MEMORY,
         # Spark looks for secrets in the text of long plans, and needs a deep stack for that.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xss8m",
+        # The JVM's temporary files go with those of this process.
+        "spark.driver.extraJavaOptions": (
+            f"-XX:+UseSerialGC -Xss8m -Djava.io.tmpdir={tempfile.gettempdir()}"
+        ),
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

@@ -9,7 +9,6 @@ Arrow.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ import numpy as np
 from nova_core.errors import NovaError, PlanError, ProblemError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
+from nova_core.scratch import file_for
 
 if TYPE_CHECKING:
     from nova_core.model.assembly import Locate
@@ -43,23 +43,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(path)
     if target.exists() and not (target.is_file() or target.is_dir()):
         raise NovaError(f"{target}: cannot be written: a pipe or device would be replaced")
-    temporary: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = Path(file.name)
+        with file_for(target) as (file, temporary):
             yield file
-        # Temporary files are private; the result gets the permissions of any other file.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
+            file.flush()
+            # Temporary files are private; the result gets the permissions of any other file.
+            mask = os.umask(0)
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
+            temporary.replace(target)
     except OSError as error:
         raise NovaError(f"{target}: cannot be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

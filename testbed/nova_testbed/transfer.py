@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from nova_core import scratch
 from nova_testbed.connection import CONNECT_SECONDS, HostError, ssh_options
 
 if TYPE_CHECKING:
@@ -127,14 +128,14 @@ def _get_by_tar(
     where, entry = (remote, ".") if directory else (str(path.parent), path.name)
     follow = "" if directory else "-h "
     command = f"tar -c {follow}-f - -C {shlex.quote(where)} -- {shlex.quote(entry)}"
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".nova-") as scratch:
-        with tempfile.TemporaryFile(dir=scratch) as spool:
+    with scratch.beside(target) as place:
+        with tempfile.TemporaryFile(dir=place) as spool:
             code, errors, _ = host.stream(command, None, spool.write, timeout, root)
             _checked(host, what, code, errors)
             spool.seek(0)
             # This tar keeps inside the directory whatever a host sends; tarfile does so only since
             # Python 3.11.4.
-            into = target if directory else Path(scratch)
+            into = target if directory else place
             into.mkdir(exist_ok=True)
             unpack = ["tar", "-x", "--no-same-owner", "-f", "-", "-C", str(into)]
             result = subprocess.run(unpack, stdin=spool, stderr=subprocess.PIPE, text=True)
@@ -142,7 +143,7 @@ def _get_by_tar(
                 why = result.stderr.strip().partition("\n")[0]
                 raise HostError(host.name, f"{what}: here: {why}")
         if not directory:
-            (Path(scratch) / path.name).replace(target)
+            (place / path.name).replace(target)
 
 
 # --- rsync --------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from nova_core.scratch import run_folder
+
 from .campaign import Finding, Input, findings, make, run
 from .material import write_material
 from .uses import USES
@@ -31,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     """Run; exit code 1 when something was found.
 
-    No context is open while children are made: they leave through here.
+    No other context is open while children are made: they leave through here.
     """
     asked = _arguments()
     for stream in (sys.stdout, sys.stderr):
@@ -188,4 +190,5 @@ def _keep(one: Input, keep: Path, kind: str, detail: str) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with run_folder():
+        sys.exit(main())

@@ -342,8 +342,14 @@ STAGED_S = 300  # Spark takes its time to start on a busy machine
 def start(archive: Path, output: Path) -> subprocess.Popen[str]:
     arguments = [NOVA, "workload", "prepare", str(archive), "-o", str(output)]
     options = ["--master", "local[2]", "--memory", "1g", *OPTIONS]
+    temporary = output.with_name("temporary")
+    temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [*arguments, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*arguments, *options],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -362,14 +368,18 @@ def until_staged(process: subprocess.Popen[str], output: Path) -> None:
 def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> None:
     archive, output = tmp_path / "archive", tmp_path / "out"
     write_archive(archive, Settings(sensors=40, days=2, seed=1))
+    temporary = tmp_path / "temporary"
     interrupted = start(archive, output)
     until_staged(interrupted, output)
+    # Java's are there, too.
+    assert list(temporary.rglob("blockmgr-*"))
     interrupted.send_signal(signal.SIGINT)
     _, said = interrupted.communicate(timeout=60)
     assert interrupted.returncode == 130, said
     assert said.strip().endswith("nova: error: interrupted")
     assert "Traceback" not in said
     assert list(output.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
     killed = start(archive, output)
     until_staged(killed, output)
@@ -382,6 +392,7 @@ def test_an_interrupted_or_killed_run_leaves_nothing_half(tmp_path: Path) -> Non
     _, said = completed.communicate(timeout=600)
     assert completed.returncode == 0, said
     names = {path.name for path in output.iterdir()}
+    assert list(temporary.iterdir()) == []
     assert names == {*TABLES, "files", "manifest.json", "report.json"}
 
 

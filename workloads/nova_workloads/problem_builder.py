@@ -6,7 +6,6 @@ here has a Python object per sensor or pair, so a hundred thousand sensors take 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from nova_core import scratch
 from nova_core.errors import NovaError, ProblemError, first_line
 from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
 from nova_workloads.debs import HUMIDITY, JOIN, PRESSURE, STREAMS
@@ -88,8 +88,8 @@ def build_problem(prepared: Path, topology: Path, output: Path, build: Build) ->
     document = output.suffix.lower() in DOCUMENT_SUFFIXES
     target = output.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as staging:
-        tables = Path(staging) / "problem"
+    with scratch.beside(target) as staging:
+        tables = staging / "problem"
         tables.mkdir()
         pairs = _write_tables(tables, prepared, nodes, sensors, node, build)
         try:

@@ -101,7 +101,9 @@ def _settings(options: SparkOptions, directory: Path) -> dict[str, str]:
         "spark.app.name": "nova",
         "spark.master": options.master,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log}",
+        "spark.driver.extraJavaOptions": (
+            f"{_JVM} -Djava.io.tmpdir={directory} -Dlog4j2.configurationFile={log}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

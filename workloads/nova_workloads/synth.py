@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from nova_core import scratch
 from nova_core.errors import NovaError
 from nova_workloads.synth_rows import (
     BYTES_PER_ROW,
@@ -179,21 +178,16 @@ def write_archive(
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NovaError(f"{directory}: already there; give a new or an empty directory")
-    temporary: Path | None = None
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".tmp")
-        )
-        truth = _fill(temporary, settings, progress)
-        (temporary / TRUTH).write_text(json.dumps(truth, indent=2) + "\n")
-        temporary.chmod(0o755)
-        temporary.replace(directory)
+        with scratch.beside(directory) as staging:
+            made = staging / "made"
+            made.mkdir()
+            truth = _fill(made, settings, progress)
+            (made / TRUTH).write_text(json.dumps(truth, indent=2) + "\n")
+            made.replace(directory)
     except OSError as error:
         raise NovaError(f"{directory}: cannot be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None and temporary.exists():
-            shutil.rmtree(temporary, ignore_errors=True)
     return truth
 
 

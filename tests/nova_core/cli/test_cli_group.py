@@ -206,7 +206,11 @@ def test_a_reader_that_leaves_is_not_told_about(problem: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
 )
 def test_signals_really_end_it(problem: Path, number: signal.Signals, code: int, said: str) -> None:
     # The status line proves that the command has begun before it is interrupted.
