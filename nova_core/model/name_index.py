@@ -1,18 +1,21 @@
-"""Names as numpy and Arrow hold them, and rows of a table by name, for a few or for millions."""
+"""Rows of a table by name, for a few or for millions, and names as numpy and Arrow hold them."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Bools, Ints, Strings
 
-# From this many names on, Arrow is faster than Python's strings and dictionaries.
+# From this many names on, arrays are faster than Python's strings and dictionaries.
 MANY = 50_000
+_SEED = secrets.randbits(64)
 
 
 class NameIndex(Mapping[str, int]):
@@ -39,31 +42,57 @@ class NameIndex(Mapping[str, int]):
         return len(self.ids)
 
     @cached_property
-    def arrow(self) -> Any:
-        """(n,) the names as Arrow has them."""
-        return arrow_text(self.ids)
+    def hashed(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]] | None:
+        """((n,), (m,)) names' hashes, and their rows in the slots of a table with open addressing.
+
+        None where two names have the same hash; equal names always do.
+        """
+        hashes = _hashes(self.ids)
+        table = np.full(1 << (2 * len(hashes)).bit_length(), -1, np.int32)
+        rows, slots = np.arange(len(hashes)), _slots(hashes, table)
+        while len(rows):  # each takes the next slot until it has one of its own
+            free = table[slots] < 0
+            table[slots[free]] = rows[free]
+            there = table[slots]
+            lost = there != rows
+            rows, slots, there = rows[lost], slots[lost], there[lost]
+            if (hashes[there] == hashes[rows]).any():
+                return None
+            slots = (slots + 1) & (len(table) - 1)
+        return hashes, table
 
 
 def find_rows(names: Strings, index: Mapping[str, int]) -> Ints:
     """(k,) rows of names; -1 for an unknown name."""
-    if not isinstance(index, NameIndex) or max(len(index), len(names)) < MANY:
+    few = not len(index) or max(len(index), len(names)) < MANY
+    if few or not isinstance(index, NameIndex) or index.hashed is None:
         return np.array([index.get(name, -1) for name in names.tolist()], np.int64)
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    (hashes, table), wanted = index.hashed, _hashes(names)
+    found = np.full(len(names), -1)
+    rows, slots = np.arange(len(names)), _slots(wanted, table)
+    while len(rows):
+        there = table[slots]
+        same = (there >= 0) & (hashes[there] == wanted[rows])
+        found[rows[same]] = there[same]
+        on = (there >= 0) & ~same
+        rows, slots = rows[on], (slots[on] + 1) & (len(table) - 1)
+    found[index.ids[found] != names] = -1
+    return found
 
-    ids, wanted = index.arrow, arrow_text(names)
-    if len(names) < len(index) // 8:  # a table of the few, in which the many are looked up
-        place = pc.index_in(ids, value_set=wanted.cast(ids.type))
-        known = numbers_of(place.is_valid())
-        rows = np.full(len(names), -1)
-        rows[numbers_of(place.drop_null())] = np.flatnonzero(known)
-        first: Ints = numbers_of(pc.index_in(wanted, value_set=wanted))
-        return rows[first]
-    # Encoding all names together is faster than a search for some among others: known names get
-    # the codes of their rows, unknown ones codes beyond.
-    both = pa.chunked_array([ids, wanted.cast(ids.type)]).dictionary_encode()
-    codes = numbers_of(both.combine_chunks().indices)[len(index) :].astype(np.int64)
-    return np.where(codes < len(index), codes, -1)
+
+def _hashes(names: Strings) -> NDArray[np.uint64]:
+    """(k,) 64 bits of each name (multilinear hashing), which nobody can foresee."""
+    points = code_points(names)
+    factors = np.random.default_rng(_SEED).integers(2**64, size=points.shape[1], dtype=np.uint64)
+    hashes = np.zeros(len(points), np.uint64)
+    for column, factor in zip(points.T, factors, strict=True):
+        hashes += column * factor
+    return hashes
+
+
+def _slots(hashes: NDArray[np.uint64], table: NDArray[np.int32]) -> Ints:
+    """(k,) where the search for each hash begins: its upper bits, which are the good ones."""
+    return (hashes >> np.uint64(65 - len(table).bit_length())).astype(np.int64)
 
 
 def text_of(column: Any) -> Strings:
@@ -143,11 +172,9 @@ def arrow_numbers(values: Any, valid: Bools | None = None) -> Any:
 
 def repeated(names: Strings) -> bool:
     """Whether a name occurs twice."""
-    if len(names) < MANY:
-        return len(set(names.tolist())) < len(names)
-    import pyarrow.compute as pc
-
-    return len(pc.unique(arrow_text(names))) < len(names)
+    if len(names) >= MANY and NameIndex(names).hashed is not None:
+        return False
+    return len(set(names.tolist())) < len(names)
 
 
 def joined(names: Strings) -> bytes:
