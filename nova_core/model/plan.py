@@ -302,7 +302,8 @@ class Plan:
     def node_mates(self) -> Ints:
         """Instances that run on a node with another one of their operator, grouped by both."""
         i = self.instances
-        order = np.lexsort((i.node, i.pair))
+        cut = np.flatnonzero(self.replica_count[i.pair] > 1)
+        order = cut[np.lexsort((i.node[cut], i.pair[cut]))]
         same = (np.diff(i.pair[order]) == 0) & (np.diff(i.node[order]) == 0)
         return order[np.append(same, False) | np.concatenate(([False], same))[: len(order)]]
 
