@@ -26,12 +26,13 @@ from nova_core.service.children import end_with
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
 
 # Bytes of a body that the service receives in memory, and of a problem that it reads itself.
 SMALL = 16 * 2**10
 # Children at the same time; other requests wait.
 CHILDREN = 2
-# Bytes that placing may take, unless reading large bodies may take more.
+# Bytes that placing, or reading tables, may take, unless reading large bodies may take more.
 PLACING = 2 * 2**30
 
 
@@ -71,11 +72,28 @@ def take_problem(content: bytes, content_type: str, problems: str) -> dict[str, 
     Returns:
         ``summary``: a `ProblemSummary`; ``fresh``: whether it was not there.
     """
-    from nova_core.model.directories import new_directory
-    from nova_core.model.files import make_directory, write_problem
     from nova_core.service.requests import problem_of
 
-    problem = problem_of(content, content_type)
+    return _kept(problem_of(content, content_type), problems)
+
+
+def take_tables(content: bytes, unpacked: str, problems: str) -> dict[str, Any]:
+    """`take_problem` for an archive of tables.
+
+    Args:
+        content: the archive.
+        unpacked: an empty directory for its files, which the service removes, whatever happens.
+        problems: directory of all problems.
+    """
+    from nova_core.service.archives import problem_of_tables
+
+    return _kept(problem_of_tables(content, Path(unpacked)), problems)
+
+
+def _kept(problem: Problem, problems: str) -> dict[str, Any]:
+    from nova_core.model.directories import new_directory
+    from nova_core.model.files import make_directory, write_problem
+
     target = Path(problems) / problem.digest
     fresh = not target.exists()
     if fresh:
@@ -203,6 +221,7 @@ def place(problem: Any, strategy: str, parameters: dict[str, Any]) -> Any:
 
 JOBS: dict[str, Callable[..., Any]] = {
     "problem": take_problem,
+    "tables": take_tables,
     "placement": take_placement,
     "plan": make_plan,
 }
@@ -316,7 +335,8 @@ class Intake:
 
     async def _in_child(self, job: Job, body: IO[bytes]) -> bytes:
         small = job.size <= SMALL
-        memory = max(self._body_memory, PLACING) if small else self._body_memory
+        more = small or job.name == "tables"
+        memory = max(self._body_memory, PLACING) if more else self._body_memory
         idle = _IDLE.setdefault(memory, [])
         child = idle.pop() if small and idle else await _started(memory)
         output = b""
@@ -342,8 +362,8 @@ class Intake:
 def _why(status: int, memory: int) -> str:
     if status == _NO_MEMORY:
         return (
-            f"it takes more than {memory // 2**20:,} MiB of memory; JSON takes less than YAML, and "
-            "nova serve --body-memory allows more"
+            f"it takes more than {memory // 2**20:,} MiB of memory; JSON takes less than YAML, "
+            "tables less than both, and nova serve --body-memory allows more"
         )
     return f"a fault of the service, which its log tells: its child ended with {status}"
 

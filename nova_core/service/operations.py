@@ -20,6 +20,7 @@ from nova_core.model.problem import Problem
 from nova_core.model.problem_document import ProblemDocument
 from nova_core.model.problem_writing import document_text
 from nova_core.placement.live import Event, parse_event
+from nova_core.service.archives import TAR
 from nova_core.service.documents import (
     DeltaList,
     DeltaQuery,
@@ -131,11 +132,11 @@ class Operations(Endpoints):
         (408, 503),
         statuses=(201, 200),
         body=ProblemDocument,
-        other_kinds=(YAML,),
+        other_kinds=(YAML, TAR),
     )
     async def upload(self, request: Request) -> Response:
         """Upload a problem; its id."""
-        async with self._receiver.any(request, JSON, YAML) as (body, size):
+        async with self._receiver.any(request, JSON, YAML, TAR) as (body, size):
             kind = request.headers["content-type"]
             answer = await until_left(request, self._store.add_problem(body, size, kind))
         return respond(answer["summary"], 201 if answer["fresh"] else 200)

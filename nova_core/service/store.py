@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from io import BytesIO
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from nova_core.errors import NovaError
 from nova_core.model.directories import lock_directory, remove_directory, remove_leftovers
 from nova_core.model.files import make_directory
 from nova_core.model.problem import Problem
+from nova_core.service.archives import TAR
 from nova_core.service.hosted import HostedPlacement
 from nova_core.service.intake import Intake, RefusedError, read_kept, require_problem
 from nova_core.service.metrics import Metrics
@@ -81,13 +83,20 @@ class Store:
             return await asyncio.to_thread(read_kept, self._problems_at, problem_id)
 
     async def add_problem(self, body: IO[bytes], size: int, content_type: str) -> Any:
-        """Keep a problem; see `intake.take_problem`.
+        """Keep a problem; see `intake.take_problem` and `take_tables`.
 
         Raises:
             NovaError: when it is not a problem, or cannot be written.
         """
-        arguments = content_type, str(self._problems_at)
-        return msgspec.json.decode(await self._intake.run("problem", body, size, *arguments))
+        problems = str(self._problems_at)
+        if not content_type.lower().startswith(TAR):
+            answer = await self._intake.run("problem", body, size, content_type, problems)
+        else:
+            # The process that unpacks may be ended at any time; after a crash, the next start
+            # removes what has such a name.
+            with TemporaryDirectory(prefix=".", suffix=".tmp", dir=problems) as unpacked:
+                answer = await self._intake.run("tables", body, size, unpacked, problems)
+        return msgspec.json.decode(answer)
 
     def remove_problem(self, problem_id: str) -> None:
         """Forget a problem; placements of it stay.

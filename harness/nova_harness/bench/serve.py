@@ -3,17 +3,21 @@
 The client sends at fixed times whether or not earlier answers have come (open loop), and measures
 from the time an event was due, so that the latency of a slow server includes its backlog. A second
 connection follows the deltas as a server-sent stream; deltas that do not arrive there are lost.
+Before that, the client uploads the problem as tables, and the service places it: that is timed too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -30,7 +34,6 @@ from nova_core import console
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.model.files import write_problem
 from nova_core.model.plan import Plan
-from nova_core.model.plan_writing import plan_document
 from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, LivePlacement
 from nova_core.strategies import create
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 # Connections of the client; events may overtake each other only where all may happen in any order.
 CONNECTIONS = 8
 WARM_UP = 200
+# How the problem is placed, here and by the service.
+UNREFINED = {"refine": False}
 _START = 120.0
 
 
@@ -71,6 +76,8 @@ class Measurement:
     Attributes:
         nodes: of the topology.
         joins: of the workload.
+        loading: from the upload of the problem to its placement.
+        memory: the most bytes that the service and its children had in memory meanwhile.
         sent: events.
         answered: with a delta.
         refused: with a reason, as events that could not be satisfied.
@@ -89,6 +96,8 @@ class Measurement:
 
     nodes: int
     joins: int
+    loading: float
+    memory: int
     sent: int
     answered: int
     refused: int
@@ -114,12 +123,16 @@ def measure(case: Case) -> Measurement:
     import uvloop
 
     problem = live_problem(case.nodes, case.seed)
-    plan = create("nova", refine=False).place(problem)
+    plan = create("nova", **UNREFINED).place(problem)
     count = WARM_UP + round(case.rate * case.seconds)
     console.say(f"drawing {count:,} events")
     events, library = _events(problem, plan, count, case.seed)
     with tempfile.TemporaryDirectory() as directory, _service(Path(directory)) as (url, process):
-        _upload(url, Path(directory), problem, plan)
+        console.say("loading the problem")
+        with _watched(process.pid) as memory:
+            begin = time.perf_counter()
+            _upload(url, Path(directory), problem)
+            loading = time.perf_counter() - begin
         console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
         client = _Client(url, [msgspec.json.encode(event) for event in events])
         # The client shares the machine: its garbage collections, which would scan all drawn
@@ -141,6 +154,8 @@ def measure(case: Case) -> Measurement:
     return Measurement(
         nodes=len(problem.nodes),
         joins=len(problem.matrix),
+        loading=loading,
+        memory=max(memory),
         sent=sent,
         answered=client.answered,
         refused=client.refused,
@@ -186,7 +201,7 @@ def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     # A process inherits the cores of its parent.
     os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(
-        [*command, str(directory / "data"), "--port", "0", "--max-body", "1024", "--json"],
+        [*command, str(directory / "data"), "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
     ) as process:
@@ -203,25 +218,53 @@ def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             process.wait()
 
 
-def _upload(url: str, directory: Path, problem: Problem, plan: Plan) -> None:
-    document = directory / "problem.json"
-    write_problem(problem, document)
-    uploaded = _post(f"{url}/problems", document.read_bytes())
-    request = {
-        "name": "bench",
-        "problem": uploaded["id"],
-        "plan": plan_document(plan, report=False),
-    }
+def _upload(url: str, directory: Path, problem: Problem) -> None:
+    tables = directory / "problem"
+    write_problem(problem, tables)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path in tables.iterdir():
+            tar.add(path, path.name)
+    uploaded = _post(f"{url}/problems", archive.getvalue(), "application/x-tar")
+    request = {"name": "bench", "problem": uploaded["id"], "parameters": UNREFINED}
     _post(f"{url}/placements", msgspec.json.encode(request))
 
 
-def _post(url: str, content: bytes) -> dict[str, Any]:
-    """The answer to a JSON document.
+@contextmanager
+def _watched(pid: int) -> Iterator[list[int]]:
+    """Bytes that a process and its children have in memory, now and every tenth of a second."""
+    sizes, ended = [_resident(pid)], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            sizes.append(_resident(pid))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield sizes
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        threads = Path(f"/proc/{pid}/task").glob("*/children")
+        children = [int(child) for thread in threads for child in thread.read_text().split()]
+    except OSError:  # it has just ended
+        return 0
+    return pages * os.sysconf("SC_PAGESIZE") + sum(map(_resident, children))
+
+
+def _post(url: str, content: bytes, kind: str = "application/json") -> dict[str, Any]:
+    """The answer to a document.
 
     Raises:
         NovaError: with what the service said, when it refuses.
     """
-    request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, content, {"Content-Type": kind})
     # The service is on this machine: use no proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -341,6 +384,8 @@ def summary_table(measurements: Sequence[Measurement]) -> Table:
         caption=f"The machine had {m.load:.1f} processes per core that wanted to run.",
     )
     for what, figure in (
+        ("loading the problem, s", f"{m.loading:.1f}"),
+        ("  in memory meanwhile, at most, MiB", f"{m.memory / 2**20:,.0f}"),
         ("events sent", f"{m.sent:,}"),
         ("answered with a delta", f"{m.answered:,}"),
         ("refused with a reason", f"{m.refused:,}"),
