@@ -561,7 +561,8 @@ def test_the_description_is_complete(client: TestClient) -> None:
     stream = operations["GET", "/placements/{name}/deltas/stream"]
     assert {one["name"] for one in stream["parameters"]} == {"name", "after", "last-event-id"}
     upload = operations["POST", "/problems"]
-    assert set(upload["requestBody"]["content"]) == {"application/json", "application/yaml"}
+    kinds = {"application/json", "application/yaml", "application/x-tar"}
+    assert set(upload["requestBody"]["content"]) == kinds
     schemas = described["components"]["schemas"]
     referred = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(described)))
     assert {"PlanDelta", "Refusal", "ProblemDocument", "PlanDocument"} <= referred <= set(schemas)
