@@ -80,7 +80,7 @@ def test_tables_are_the_problem_that_a_document_is(
     service: Service, tables: Path, problem: Problem, tmp_path: Path, by: str
 ) -> None:
     if by == "tar":
-        content = subprocess.run(["tar", "-C", tables, "-c", "."], capture_output=True).stdout
+        content = subprocess.run(["tar", "-C", str(tables), "-c", "."], capture_output=True).stdout
     else:
         content = archive_of(tables, kind=getattr(tarfile, f"{by.upper()}_FORMAT"))
     client = service(limit=2**20)
@@ -139,7 +139,7 @@ def test_a_sparse_file_of_the_new_kind_is_refused(tables: Path, tmp_path: Path) 
     """GNU tar describes it in a record before it, and gives it another name."""
     with (tables / "links.parquet").open("wb") as file:
         file.truncate(2**40)
-    command = ["tar", "-C", tables, "--sparse", "--format=posix", "-c", "links.parquet"]
+    command = ["tar", "-C", str(tables), "--sparse", "--format=posix", "-c", "links.parquet"]
     content = subprocess.run(command, capture_output=True, check=True).stdout
     assert len(content) < 2**20
     with pytest.raises(ProblemError, match=r"GNUSparseFile\S+ is no file of a problem"):
