@@ -1,9 +1,10 @@
-"""Without extras, every command works or names its extra in one line."""
+"""Without extras, every command works or names its extra in one line; an extra needs no other."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from .bare import LEFT_OUT, MORE
 from .uses import USES, command_of, commands
 
 ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def walk(*arguments: str | Path) -> None:
@@ -31,13 +34,50 @@ def test_commands_without_extras() -> None:
     walk()
 
 
-@pytest.mark.e2e
-def test_commands_of_a_bare_wheel(tmp_path: Path) -> None:
-    clone, venv = tmp_path / "clone", tmp_path / "venv"
+@pytest.mark.parametrize("extra", ["queries", "testbed"])
+def test_commands_with_one_extra(extra: str) -> None:
+    walk("--extra", extra)
+
+
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of a wheel of this checkout, without extras."""
+    place = tmp_path_factory.mktemp("bare")
+    clone, venv = place / "clone", place / "venv"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, clone], check=True)
-    (wheel,) = tmp_path.glob("nova_placement-*.whl")
+    subprocess.run([*PIP, "wheel", "--no-deps", "-w", place, clone], check=True)
+    (wheel,) = place.glob("nova_placement-*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    subprocess.run([*pip, "--python", venv / "bin/python", "install", wheel], check=True)
-    walk("--nova", venv / "bin" / "nova", "--slow")
+    install(venv, str(wheel))
+    return venv
+
+
+def install(venv: Path, what: str) -> None:
+    command = [*PIP, "--python", venv / "bin" / "python", "install", "-c", CONSTRAINTS, what]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.e2e
+def test_commands_of_a_bare_wheel(bare: Path) -> None:
+    walk("--nova", bare / "bin" / "nova", "--slow")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("extra", [name for name in EXTRAS if name not in ("all", "dev")])
+def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) -> None:
+    """Nothing that it is for ends for lack of another one."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    # What the bare environment has need not be installed again.
+    (packages,) = bare.glob("lib/python*/site-packages")
+    mine = venv / packages.relative_to(bare)
+    (mine / "bare.pth").write_text(f"{packages}\n")
+    install(venv, f"nova-placement[{extra}]")
+    nova = venv / "bin" / "nova"
+    text = (bare / "bin" / "nova").read_text()
+    nova.write_text(text.replace(str(bare), str(venv)))
+    nova.chmod(0o755)
+    walk("--nova", nova, "--slow", "--extra", extra)

@@ -74,6 +74,7 @@ class Checkout:
         self.bin.mkdir()
         shutil.copy(ROOT / "nova", self.root)
         (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "constraints.txt").write_text("x==1\n")
         for tool in TOOLS:
             place = shutil.which(tool)
             assert place is not None, tool
@@ -142,9 +143,12 @@ def test_later_runs_start_no_python(checkout: Checkout) -> None:
     assert checkout.calls == []
 
 
-def test_a_changed_pyproject_installs_again_into_the_same_environment(checkout: Checkout) -> None:
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_a_changed_file_installs_again_into_the_same_environment(
+    checkout: Checkout, name: str
+) -> None:
     checkout.run()
-    (checkout.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    (checkout.root / name).write_text("[project]\nname = 'x'\n")
     assert checkout.run().returncode == 0
     assert (checkout.count("-m venv"), checkout.count("-m pip")) == (0, 1)
     checkout.run()

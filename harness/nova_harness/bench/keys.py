@@ -81,7 +81,9 @@ def measure(
     from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
     from nova_harness.experiment.document import Experiment
     from nova_testbed.inventory import read_inventory
+    from nova_workloads.queries.readings import connection
 
+    connection().close()  # a missing extra is named before minutes of measuring
     experiment = Experiment(name="keys", strategies=["nova"], transport=DIRECT)
     flink = prepare_engine(experiment, tell)
     with tempfile.TemporaryDirectory(prefix="nova-keys-") as directory:
