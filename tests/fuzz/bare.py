@@ -81,6 +81,7 @@ INSTEAD = {
     "reproduce costream -o out": (
         "reproduce costream --traces 100 --tests 10 --members 1 --epochs 1 -o out"
     ),
+    "testbed ssh -i {inventory.yaml} sink true": "",  # ends as ssh does
     "serve state --port 0": "",  # does not end; `bench serve` runs it
     # A machine has one rack, which other tests may have.
     "bench handovers": "",
@@ -202,7 +203,7 @@ def with_extra(chosen: Sequence[Use], extra: str, known: Mapping[str, click.Comm
     for use in chosen:
         line = INSTEAD.get(use.line, use.line)
         if line and enabled(extra_of(use, known), extra):
-            codes = (*use.codes, 2) if HOSTS.search(line) else use.codes
+            codes = (0, 1, 2) if HOSTS.search(line) else use.codes
             found.append(replace(use, line=line, codes=codes))
     return found
 

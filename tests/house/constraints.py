@@ -13,7 +13,7 @@ from tests.fuzz.bare import DISTRIBUTION, closure
 
 FILE = Path(__file__).resolve().parents[2] / "constraints.txt"
 NOTE = """\
-# What was tested, exactly: ./nova installs these versions; elsewhere, pip install -c constraints.txt
+# What was tested, exactly. ./nova installs these versions; elsewhere, `pip install -c` of this file
 # takes them. Made by `.venv/bin/python -m tests.house.constraints`.
 """
 

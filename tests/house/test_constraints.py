@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def pins() -> dict[str, str]:
     lines = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
     split = [line.split("==") for line in lines]
-    return {name: number for name, number in split}
+    return dict(split)
 
 
 def declared() -> Iterator[Requirement]:
