@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -254,6 +255,8 @@ def main() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
-    with scratch.run_folder():
-        cli()
+    # Most commands need no temporary files, so they need no place for them.
+    with suppress(OSError):
+        scratch.run_folder()
+    cli()
     raise AssertionError("unreachable: the group ends the process")

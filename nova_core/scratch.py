@@ -6,13 +6,15 @@ lock was left by a process that was killed.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,20 +29,19 @@ def lasting() -> str:
     return _system or tempfile.gettempdir()
 
 
-@contextmanager
-def run_folder() -> Iterator[None]:
-    """Have all temporary files of this process in one folder, which goes when the block ends."""
+def run_folder() -> None:
+    """Have all temporary files of this process in one folder, which goes when the process ends."""
     global _system
-    before = tempfile.tempdir, _system
-    with ExitStack() as stack:
-        # Most commands need no temporary files, so they need no place for them.
-        with suppress(OSError):
-            path = stack.enter_context(folder(Path(tempfile.gettempdir()), RUN))
-            _system, tempfile.tempdir = lasting(), str(path)
-        try:
-            yield
-        finally:
-            tempfile.tempdir, _system = before
+    place = folder(Path(tempfile.gettempdir()), RUN)
+    path = place.__enter__()
+    atexit.register(_end, place)
+    _system, tempfile.tempdir = lasting(), str(path)
+
+
+def _end(place: AbstractContextManager[Path]) -> None:
+    if util := sys.modules.get("multiprocessing.util"):
+        util._exit_function()  # it removes its own temporary files, and misses any that are gone
+    place.__exit__(None, None, None)
 
 
 @contextmanager

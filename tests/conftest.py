@@ -89,17 +89,7 @@ NOT_COUNTED = (
 # Temporary files of tests, and of what they start and end in the middle of something, go with them.
 # The last runs' `tmp_path` stay where pytest keeps them.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-_folder = run_folder()
-
-
-def pytest_configure() -> None:
-    """Have temporary files in a folder of this run."""
-    _folder.__enter__()
-
-
-def pytest_unconfigure() -> None:
-    """Remove it."""
-    _folder.__exit__(None, None, None)
+run_folder()
 
 
 def is_e2e(config: pytest.Config) -> bool:

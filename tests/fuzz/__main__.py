@@ -33,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     """Run; exit code 1 when something was found.
 
-    No other context is open while children are made: they leave through here.
+    No context is open while children are made: they leave through here.
     """
     asked = _arguments()
     for stream in (sys.stdout, sys.stderr):
@@ -190,5 +190,5 @@ def _keep(one: Input, keep: Path, kind: str, detail: str) -> Path:
 
 
 if __name__ == "__main__":
-    with run_folder():
-        sys.exit(main())
+    run_folder()
+    sys.exit(main())

@@ -378,5 +378,5 @@ def _command(use: Use, path: Path | None) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    with run_folder():
-        sys.exit(main())
+    run_folder()
+    sys.exit(main())

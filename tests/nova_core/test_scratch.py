@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nova_core.model.files import atomic_write, write_text
-from nova_core.scratch import beside, run_folder
+from nova_core.scratch import beside
 
 WAITS = """
 import signal, sys, tempfile, time
@@ -72,22 +72,43 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["nova-run-file.tmp", "nova-running"]
 
 
-def test_a_forked_child_leaves_the_folder_of_its_parent() -> None:
-    with run_folder():
-        place = Path(tempfile.gettempdir())
-        with run_folder():
-            inner = Path(tempfile.gettempdir())
-            child = os.fork()
-            if not child:
-                try:
-                    with run_folder():
-                        sys.exit(0)
-                finally:
-                    os._exit(0 if inner.exists() else 1)
-            assert os.waitpid(child, 0)[1] == 0
-            assert inner.parent == place
-        assert not inner.exists()
-        assert Path(tempfile.gettempdir()) == place
+ENDS = """
+import multiprocessing, os, sys, tempfile
+from pathlib import Path
+from nova_core.scratch import run_folder
+
+def nothing(): pass
+
+if __name__ == "__main__":
+    run_folder()
+    first = Path(tempfile.gettempdir())
+    child = os.fork()
+    if not child:
+        run_folder()
+        sys.exit(0 if Path(tempfile.gettempdir()).parent == first else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(first.iterdir()) == []
+    # Such a process has temporary files until the very end.
+    process = multiprocessing.get_context("forkserver").Process(target=nothing)
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and list(first.glob("pymp-*"))
+"""
+
+
+def test_children_leave_the_folder_and_it_goes_last(tmp_path: Path) -> None:
+    program = tmp_path / "ends.py"
+    program.write_text(ENDS)
+    place = Path(tempfile.mkdtemp())  # names of sockets must be short
+    done = subprocess.run(
+        [sys.executable, program],
+        env=os.environ | {"TMPDIR": str(place)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    place.rmdir()  # it is empty
 
 
 WRITES = """
