@@ -1,4 +1,7 @@
-"""Fetches jars by their Maven coordinates: exactly those named, with checked checksums."""
+"""Fetches jars by their Maven coordinates: exactly those named, with checked checksums.
+
+Maven does this with a plug-in. Its jars are pinned, too, and checked before any of them runs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -17,8 +21,14 @@ from nova_engines.installing import EngineError
 # The last whose goal `copy` takes a jar by its coordinates alone. Later ones read the POMs of what
 # they copy and of their parents, which for some artifacts are not published.
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.10:copy"
+PLUGIN_JARS = "maven-plugin.txt"
+_PLUGIN = "<groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>".format(
+    *PLUGIN.split(":")
+)
 CONNECT_S = 20
 COPYING = re.compile(r"\[INFO\] Copying (\S+\.jar) to ")
+REPOSITORY = re.compile(r"^\[DEBUG\] Using local repository at (.+)$", re.MULTILINE)
+LOADED = re.compile(r"^\[DEBUG\] +Included: (\S+):(\S+):jar:(\S+)$", re.MULTILINE)
 CHUNK = 1 << 20
 
 
@@ -92,28 +102,65 @@ def fetch(
         raise EngineError(f"{need} needs Maven: {PROGRAMS['mvn'].missing}")
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "pom.xml").write_text(_pom(artifacts, directory), "utf-8")
-        # Standard input is no terminal: Maven shows no bars and asks nothing.
-        timeout = f"-Dmaven.wagon.http.connectionTimeout={CONNECT_S * 1000}"
-        process = subprocess.Popen(
-            [maven, "-B", timeout, PLUGIN],
-            cwd=scratch,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        try:
-            output = _follow(process, len(artifacts), progress)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-    if process.returncode:
-        raise EngineError(f"Maven cannot get the jars: {_reason(output)}")
+        pom = Path(scratch) / "pom.xml"
+        # As an extension of the build the plug-in is fetched and loaded, but does nothing.
+        pom.write_text(_pom(f"<extensions><extension>{_PLUGIN}</extension></extensions>"), "utf-8")
+        _check_plugin(_run([maven, "-X", "validate"], scratch, 0, progress))
+        pom.write_text(_pom(_copying(artifacts, directory)), "utf-8")
+        _run([maven, PLUGIN], scratch, len(artifacts), progress)
     for artifact in artifacts:
         _check(artifact, directory / artifact.file)
+
+
+def plugin_jars() -> dict[tuple[str, ...], Artifact]:
+    """The jars that Maven may load to copy others, by group, name and version."""
+    listed = read_artifacts((files("nova_engines") / PLUGIN_JARS).read_text("utf-8"))
+    return {(one.group, one.name, one.version): one for one, _ in listed}
+
+
+def _check_plugin(output: str) -> None:
+    """Check the jars that Maven says it has loaded for the plug-in.
+
+    Raises:
+        EngineError: for one that is not pinned or has another checksum.
+    """
+    place, loaded = REPOSITORY.search(output), LOADED.findall(output)
+    if place is None or not loaded:
+        raise EngineError("Maven does not say which jars it loads; Maven 3.8 and 3.9 do")
+    pinned = plugin_jars()
+    for coordinates in loaded:
+        artifact = pinned.get(coordinates)
+        if artifact is None:
+            raise EngineError(
+                f"Maven loads {':'.join(coordinates)} for {PLUGIN.removesuffix(':copy')}, which "
+                f"is not in Nova's {PLUGIN_JARS}"
+            )
+        _check(artifact, Path(place[1]) / artifact.repository_path / artifact.file)
+
+
+def _run(
+    command: Sequence[str], directory: str, count: int, progress: Callable[[str], None]
+) -> str:
+    # Standard input is no terminal: Maven shows no bars and asks nothing.
+    timeout = f"-Dmaven.wagon.http.connectionTimeout={CONNECT_S * 1000}"
+    process = subprocess.Popen(
+        [command[0], "-B", timeout, *command[1:]],
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        output = _follow(process, count, progress)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if process.returncode:
+        raise EngineError(f"Maven cannot get the jars: {_reason(output)}")
+    return output
 
 
 def _follow(process: subprocess.Popen[str], count: int, progress: Callable[[str], None]) -> str:
@@ -131,27 +178,31 @@ def _follow(process: subprocess.Popen[str], count: int, progress: Callable[[str]
     return "".join(lines)
 
 
-def _pom(artifacts: Sequence[Artifact], directory: Path) -> str:
+def _copying(artifacts: Sequence[Artifact], directory: Path) -> str:
     items = "\n".join(
         f"<artifactItem><groupId>{a.group}</groupId><artifactId>{a.name}</artifactId>"
         f"<version>{a.version}</version></artifactItem>"
         for a in artifacts
     )
-    group, name, version, _ = PLUGIN.split(":")
     return f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion>
-<groupId>nova</groupId><artifactId>engine</artifactId><version>1</version>
-<packaging>pom</packaging>
-<build><plugins><plugin>
-<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
+<plugins><plugin>
+{_PLUGIN}
 <configuration>
 <outputDirectory>{escape(str(directory.absolute()))}</outputDirectory>
 <artifactItems>
 {items}
 </artifactItems>
 </configuration>
-</plugin></plugins></build>
+</plugin></plugins>"""
+
+
+def _pom(build: str) -> str:
+    return f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion>
+<groupId>nova</groupId><artifactId>engine</artifactId><version>1</version>
+<packaging>pom</packaging>
+<build>{build}</build>
 </project>
 """
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fake_maven import fake_maven, pin_plugin
 
 from nova_core.commands.engines import engines
 from nova_core.engines import load
@@ -45,6 +46,7 @@ done
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The only directory on the PATH."""
+    pin_plugin(monkeypatch)
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("sh", "sed", "cat", "mkdir"):
@@ -54,12 +56,6 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("NOVA_HOME", str(tmp_path))
     return programs
-
-
-def fake_maven(directory: Path, script: str) -> None:
-    program = directory / "mvn"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
 
 
 def left_over(made: JarsHome) -> list[str]:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fake_maven import fake_maven, pin_plugin
 
 from nova_engines import maven
 from nova_engines.installing import STAMP, EngineError
@@ -27,16 +28,10 @@ OFFLINE = """\
 """
 
 
-def fake_maven(directory: Path, script: str) -> None:
-    """A `mvn` that stands for a repository in a state that a real one is in too rarely to test."""
-    program = directory / "mvn"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-
-
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The only directory on the PATH, with Java in it."""
+    pin_plugin(monkeypatch)
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("java", "javac", "sh", "sed", "cat", "mkdir"):
@@ -170,3 +165,28 @@ def test_pom_names_what_is_asked_and_nothing_else(tmp_path: Path, path: Path) ->
     assert pom.count("<artifactItem>") == 1
     assert one.repository_path == "a/b/c/1.2"
     assert maven.PLUGIN.split(":")[2] in pom
+
+
+@pytest.mark.parametrize(
+    ("loads", "content", "complaint"),
+    [
+        ("fake:plugin:jar:1", b"another", "^fake:plugin:1: checksum .*, expected .*fake/plugin/1"),
+        ("fake:other:jar:1", b"", "^Maven loads fake:other:1 for .*, which is not in Nova's"),
+        ("", b"", "^Maven does not say which jars it loads"),
+    ],
+)
+def test_a_plug_in_that_is_not_the_published_one_never_runs(
+    tmp_path: Path, path: Path, loads: str, content: bytes, complaint: str
+) -> None:
+    fake_maven(path, f"echo ran > '{tmp_path}/ran'", loads, content)
+    with pytest.raises(EngineError, match=complaint):
+        fetch([Artifact("a.b", "c", "1.2", "0" * 64)], tmp_path / "jars", print, "Storm")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_plug_in_is_pinned() -> None:
+    text = (Path(maven.__file__).with_name(maven.PLUGIN_JARS)).read_text()
+    pinned = [one for one, _ in maven.read_artifacts(text)]
+    assert len({one.coordinates for one in pinned}) == len(pinned) > 50
+    assert all(len(one.sha256) == 64 for one in pinned)
+    assert maven.PLUGIN.removesuffix(":copy") in {one.coordinates for one in pinned}
