@@ -34,6 +34,8 @@ SMALL = 16 * 2**10
 CHILDREN = 2
 # Bytes that placing, or reading tables, may take, unless reading large bodies may take more.
 PLACING = 2 * 2**30
+# Bytes that a child may keep in memory while it has nothing to do: programs and compiled kernels.
+KEPT = 400 * 2**20
 
 
 class RefusedError(NovaError):
@@ -140,8 +142,9 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     else:
         plan = plan_of(request.plan, problem, Path("request.json: plan"))
     live = LivePlacement(problem, plan, request.policy)
+    del problem, plan  # of a million nodes, a quarter of a GB
     with new_directory(target) as directory:
-        Journal.create(directory, live).close()
+        Journal.create(directory, live, compact=False).close()
     return {"name": request.name}
 
 
@@ -265,7 +268,8 @@ class Child:
             stdout=subprocess.PIPE,
             # Ctrl-C is for the service, which ends its children itself.
             start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            # Arrow's own allocator would reserve a GiB, which counts.
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
         )
 
     def do(self, job: Job, body: IO[bytes]) -> bytes:
@@ -279,6 +283,14 @@ class Child:
             return _received(self._process.stdout)
         except BrokenPipeError:
             return b""
+
+    def resident(self) -> int:
+        """Bytes that it has in memory; 0 when it has ended."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        except OSError:
+            return 0
+        return int(pages) * resource.getpagesize()
 
     def end(self) -> int:
         """End it, whatever it does; its exit status."""
@@ -349,8 +361,8 @@ class Intake:
                 f"it takes more than {self._seconds:g} s; nova serve --job-seconds allows more",
             ) from None
         finally:
-            # What it has read keeps its memory.
-            if small and output:
+            # What it has read or placed may keep its memory.
+            if small and output and child.resident() <= KEPT:
                 idle.append(child)
             else:
                 status = child.end()

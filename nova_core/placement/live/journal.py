@@ -116,7 +116,9 @@ class Journal:
     # --- beginning --------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, directory: Path, live: LivePlacement, *, sync: bool = False) -> Self:
+    def create(
+        cls, directory: Path, live: LivePlacement, *, sync: bool = False, compact: bool = True
+    ) -> Self:
         """Begin a journal.
 
         Args:
@@ -124,6 +126,8 @@ class Journal:
             live: the placement; it is compacted.
             sync: whether to wait until an entry is on disk, so that it survives a power cut, too;
                 otherwise it only survives the death of the process.
+            compact: False for a placement that another process resumes, which takes half the
+                memory; no event may follow here.
 
         Raises:
             NovaError: when there is a journal, or another process uses the directory.
@@ -134,8 +138,13 @@ class Journal:
             if _states(directory) or journal.entries:
                 raise NovaError(f"{directory}: holds a journal already; resume it or use another")
             journal._live = live
-            journal._origin = live.problem().digest
-            journal._write_state(0)
+            if compact:
+                journal._origin = live.problem().digest
+                journal._write_state(0)
+            else:
+                recorded = live.recorded()
+                journal._origin = recorded[0].digest
+                journal._write_documents(0, *recorded)
         except BaseException:
             journal.close()
             raise
@@ -285,17 +294,16 @@ class Journal:
 
     def _write_state(self, entries: int) -> None:
         """Write the state, and continue from the written documents."""
+        self.live.compact(lambda *recorded: self._write_documents(entries, *recorded))
+
+    def _write_documents(self, entries: int, problem: Problem, plan: Plan, policy: Policy) -> None:
         live = self.live
-
-        def write(problem: Problem, plan: Plan, policy: Policy) -> None:
-            moved = {str(pair): when for pair, when in live.moved().items()}
-            header = _Header(VERSION, live.version, self._origin, policy, moved)
-            with new_directory(self.directory / f"{_STATE}{entries}") as state:
-                write_problem(problem, make_directory(state / "problem"))
-                write_plan(plan, make_directory(state / "plan"))
-                write_text(state / "live.json", msgspec.json.encode(header).decode() + "\n")
-
-        live.compact(write)
+        moved = {str(pair): when for pair, when in live.moved().items()}
+        header = _Header(VERSION, live.version, self._origin, policy, moved)
+        with new_directory(self.directory / f"{_STATE}{entries}") as state:
+            write_problem(problem, make_directory(state / "problem"))
+            write_plan(plan, make_directory(state / "plan"))
+            write_text(state / "live.json", msgspec.json.encode(header).decode() + "\n")
 
     def unload(self) -> None:
         """Drop the placement from memory; the next use reads it from disk."""

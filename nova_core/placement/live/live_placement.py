@@ -222,17 +222,21 @@ class LivePlacement:
             record: called with the new problem, plan and policy before they take effect; if it
                 raises, nothing changes.
         """
-        problem = self.problem()
-        plan = self.plan(problem)
-        policy = msgspec.structs.replace(
-            self.policy, pinned=self.pinned, state_bytes=dict(self._placer.state_bytes)
-        )
+        problem, plan, policy = self.recorded()
         fresh = type(self).__new__(type(self))
         fresh._start(problem, plan, policy, self.version)
         fresh._set_moved(self.moved())
         if record is not None:
             record(problem, plan, policy)
         self.policy, self._state, self._placer = policy, fresh._state, fresh._placer
+
+    def recorded(self) -> tuple[Problem, Plan, Policy]:
+        """What `restore` takes, besides the version and `moved`."""
+        problem = self.problem()
+        policy = msgspec.structs.replace(
+            self.policy, pinned=self.pinned, state_bytes=dict(self._placer.state_bytes)
+        )
+        return problem, self.plan(problem), policy
 
     @classmethod
     def restore(

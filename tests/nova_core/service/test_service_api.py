@@ -24,7 +24,7 @@ from nova_core.model.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import LivePlacement, parse_event
 from nova_core.schemas import schema_of
-from nova_core.service import hosted
+from nova_core.service import hosted, intake
 from nova_core.service.intake import SMALL
 from nova_core.service.operations import Operations
 
@@ -522,6 +522,18 @@ def test_a_body_that_takes_too_much_is_refused(service: Service) -> None:
         assert answer.status_code == 413, answer.text
         assert "takes more than 256 MiB of memory" in answer.json()["error"]
     begin(client)
+
+
+@pytest.mark.parametrize(("kept", "idle"), [(intake.KEPT, 1), (2**20, 0)])
+def test_a_child_that_keeps_much_memory_is_ended(
+    service: Service, monkeypatch: pytest.MonkeyPatch, kept: int, idle: int
+) -> None:
+    monkeypatch.setattr(intake, "_IDLE", children := dict[int, list[intake.Child]]())
+    monkeypatch.setattr(intake, "KEPT", kept)
+    begin(service())
+    assert len(children[intake.PLACING]) == idle
+    for child in children[intake.PLACING]:
+        child.end()
 
 
 def test_events_have_a_limit_of_their_own(service: Service) -> None:
