@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from own_jobs_material import EXAMPLES, GATEWAY
+
 from nova_engines.maven import read_artifacts
 from nova_flink.home import requirements
 
@@ -17,6 +19,7 @@ def test_everything_that_is_downloaded_is_listed_with_its_licence() -> None:
     lists = [*ROOT.glob("adapters/*/artifacts.txt"), *ROOT.glob("adapters/*/maven-plugin.txt")]
     assert len(lists) == 3
     jars = {one.coordinates for path in lists for one, _ in read_artifacts(path.read_text())}
+    jars |= {one.coordinates for one in (EXAMPLES, *GATEWAY)}
     lines = re.findall(r"^  (\S+) \| (\S.*)$", (ROOT / "NOTICE").read_text(), re.MULTILINE)
     assert {name for name, _ in lines} == {*jars, *requirements(), *pins()}
 
