@@ -121,6 +121,7 @@ class OwnClient:
             "FLINK_LIB_DIR": str(self.lib),
             "FLINK_OPT_DIR": str(self.home.flink / "opt"),
             "FLINK_LOG_DIR": str(self.directory / "log"),
+            "TMPDIR": str(self.directory),
             "HOME": str(self.directory),
         }
 
@@ -136,7 +137,8 @@ class OwnClient:
             files.append(self.directory / name)
             files[-1].write_text("\n".join(words))
         path = [*sorted(self.lib.iterdir()), *(self.home.flink / "opt").glob("*.jar")]
-        command = [java(), *SMALL.split(), *MODULES, "-cp", ":".join(map(str, path))]
+        temporary = f"-Djava.io.tmpdir={self.directory}"
+        command = [java(), *SMALL.split(), temporary, *MODULES, "-cp", ":".join(map(str, path))]
         subprocess.run(
             [*command, str(HERE / "java" / "Submit.java"), *map(str, files)],
             env=self.environment,
