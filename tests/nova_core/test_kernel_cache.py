@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nova_core.compile_kernels import _remove_unfinished
 from nova_core.model.examples import load_example
 from nova_core.model.files import write_problem
 
@@ -147,6 +148,18 @@ def test_a_first_comparison_shows_no_time_of_the_compiler(tmp_path: Path) -> Non
         assert first["seconds"] < 0.5, (name, first)
         assert runs[1][name]["compile_seconds"] < 0.5
     assert sum(first["compile_seconds"] for first in runs[0].values()) > 5
+
+
+def test_what_a_killed_compiler_was_writing_is_removed(tmp_path: Path) -> None:
+    names = ("k-1.nbc", "k-1.nbc.tmp.0123456789abcdef", "k-2.nbc.tmp.fedcba9876543210")
+    for name in names:
+        (tmp_path / "kernels").mkdir(exist_ok=True)
+        (tmp_path / "kernels" / name).touch()
+    for name in names[:2]:
+        os.utime(tmp_path / "kernels" / name, (0, 0))
+    _remove_unfinished(tmp_path)
+    left = {path.name for path in (tmp_path / "kernels").iterdir()}
+    assert left == {names[0], names[2]}  # the last may be another process's
 
 
 EACH = """
