@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import getpass
 import http.server
 import os
 import shutil
@@ -23,11 +24,12 @@ from pathlib import Path
 from nova_core.scratch import run_folder
 
 from .campaign import Finding, Input, findings, make, run
-from .material import write_material
+from .material import HOSTS, beside, write_hosts, write_material
 from .uses import USES
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
+SSHD = Path(shutil.which("sshd") or "/usr/sbin/sshd")
 
 
 def main() -> int:
@@ -44,6 +46,9 @@ def main() -> int:
         for use in USES
         if (use.line.startswith(asked.use) if asked.use else use.slow == asked.slow)
     ]
+    if not SSHD.exists():
+        print(f"there is no {SSHD}: no hosts are attacked")
+        uses = [use for use in uses if "hosts.yaml" not in use.files]
     if not uses:
         print(f"no use begins with {asked.use!r}", file=sys.stderr)
         return 2
@@ -54,6 +59,7 @@ def main() -> int:
     material.mkdir()
     _write_material(material)
     server, port = _web_server(place)
+    helpers = [server, *([_hosts(material)] if SSHD.exists() else [])]
     # Children need not look through what is here already when they end.
     gc.freeze()
     print(f"ready after {time.monotonic() - begun:.0f} s", flush=True)
@@ -69,10 +75,11 @@ def main() -> int:
 
     found: list[Finding] = []
     codes: Counter[int] = Counter()
-    longest = 0.0
+    longest, most = 0.0, 0
     for one, ended, kind, detail in run(inputs(), asked.jobs):
         codes[ended.code] += 1
         longest = max(longest, ended.seconds)
+        most = max(most, 0 if one.use.slow else ended.peak)
         if asked.valid and not kind and ended.code not in one.use.codes:
             kind, detail = "valid use", f"exit code {ended.code}: {ended.stderr[-500:]}"
         if kind:
@@ -86,14 +93,16 @@ def main() -> int:
             print(f"    {one.what}\n    {last[:300]}")
         for path in (one.folder, *place.glob(f"{one.folder.name}.*")):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-    os.kill(server, signal.SIGTERM)
-    os.waitpid(server, 0)
+    for helper in helpers:
+        os.kill(helper, signal.SIGTERM)
+        os.waitpid(helper, 0)
     shutil.rmtree(place, ignore_errors=True)
     ran = sum(codes.values())
     told = ", ".join(f"{count} {kind}" for kind, count in findings(found).items()) or "nothing"
     print(
         f"{ran} inputs (seed {asked.seed}) in {time.monotonic() - begun:.0f} s, exit codes "
-        f"{dict(sorted(codes.items()))}, the longest {longest:.1f} s; found: {told}"
+        f"{dict(sorted(codes.items()))}, the longest {longest:.1f} s, the most memory "
+        f"{most >> 20} MiB; found: {told}"
     )
     if found:
         print(f"each with its files and command in {asked.keep}")
@@ -172,6 +181,31 @@ def _web_server(place: Path) -> tuple[int, int]:
         server.serve_forever()
     finally:
         os._exit(0)
+
+
+def _hosts(material: Path) -> int:
+    """Start an sshd for each host of the inventory, from a process of its own; its id."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(told)
+        assert os.read(ready, 1), "the hosts' sshds do not start"
+        return pid
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    beside("")
+    beside("nova_testbed")
+    from loopback_hosts import sshds
+
+    with sshds(*(host["name"] for host in HOSTS)) as running:
+        write_hosts(material, [
+            {**host, "address": one.address, "port": one.port, "user": getpass.getuser(),
+             "key": str(one.key), "known_hosts": str(one.known_hosts)}
+            for host, one in zip(HOSTS, running, strict=True)
+        ])  # fmt: skip
+        os.write(told, b".")
+        while True:
+            signal.pause()
 
 
 def _keep(one: Input, keep: Path, kind: str, detail: str) -> Path:

@@ -90,10 +90,9 @@ INSTEAD = {
     "demo -o out": "",
 }
 # These may end with the line that hosts, brokers or clusters are not there.
-HOSTS = re.compile(r"inventory.yaml|real.yaml|127.0.0.1:9|^setup")
+HOSTS = re.compile(r"inventory.yaml|hosts.yaml|real.yaml|127.0.0.1:9|^setup")
 # These may say before that something else is wrong.
 EITHER = ("setup", "cluster deploy {query-plan.json}")
-RUN = "{problem.yaml} {plan.json} -i {inventory.yaml}"
 EXPERIMENT = "{experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"
 # Of commands that `USES` leaves out, and of options that need an extra.
 MORE = (
@@ -108,7 +107,6 @@ MORE = (
     Use("completion bash"),
     Use("control pause", codes=(2,)),
     Use("control resume", codes=(2,)),
-    Use(f"control run {RUN}"),
     Use("corpus compare {traces.parquet}", codes=(2,)),
     Use("corpus run out --runs 1"),
     Use("corpus simulate out --runs 1"),
@@ -138,8 +136,6 @@ MORE = (
     Use("setup demo", codes=(2,)),
     Use("testbed clean -i real.yaml"),
     Use("testbed down -i {inventory.yaml}"),
-    Use("testbed exec -i real.yaml true"),
-    Use("testbed measure -i {inventory.yaml}"),
     Use("testbed ssh -i {inventory.yaml} sink true"),
     Use("testbed stress -i real.yaml --stop"),
     Use("testbed up -i {inventory.yaml}"),

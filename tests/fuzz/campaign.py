@@ -25,6 +25,8 @@ from .uses import PLACEHOLDER, STRICT, Use, attackable, command_of, commands, is
 ALLOWED = (0, 1, 2)
 # Of so many inputs, one goes to an interpreter of its own. Prime, so that each use comes by.
 FRESH = 13
+# Bytes that a command may have in memory, with all that this process has imported for it.
+MOST_MEMORY = 1 << 30
 # Files that a document names.
 BESIDE = {
     "experiment.yaml": ("inventory.yaml",),
@@ -115,7 +117,10 @@ def _spoil_content(rng: random.Random, made: Input) -> None:
     name = rng.choice(made.use.files)
     path = made.folder / name
     if path.is_dir():
-        path = rng.choice(sorted(p for p in path.rglob("*") if p.is_file()))
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+        # Every kind of file as likely as the next, or else tables would take it all.
+        suffix = rng.choice(sorted({p.suffix for p in files}))
+        path = rng.choice([p for p in files if p.suffix == suffix])
     before = path.read_bytes()
     change = change_content(rng, path.name, before)
     assert change.content is not None
@@ -267,6 +272,8 @@ def wrong(one: Input, ended: Ended) -> tuple[str, str]:
         return kind, detail
     if ended.code == 0 and one.invalid:
         return "wrong success", one.invalid
+    if ended.peak > MOST_MEMORY and not one.use.slow:
+        return "memory", f"{ended.peak >> 20} MiB"
     if "out of memory" in ended.stderr and not one.what.startswith("--"):
         # Of an option that says how much there is to do, that is the right answer.
         return "memory", ended.stderr.strip().rpartition("\n")[2][-300:]

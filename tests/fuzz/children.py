@@ -46,6 +46,7 @@ class Ended:
         stdout: what it wrote.
         stderr: what it wrote there.
         seconds: how long it took.
+        peak: bytes that it, or one of its children, had in memory.
     """
 
     code: int
@@ -53,6 +54,7 @@ class Ended:
     stdout: bytes
     stderr: str
     seconds: float
+    peak: int
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Child:
 
     def ended(self) -> Ended | None:
         """How it ended; None while it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        pid, status, used = os.wait4(self.pid, os.WNOHANG)
         seconds = time.monotonic() - self.begin
         if pid == 0:
             if seconds > self.limits.wall_s and not self.late:
@@ -77,7 +79,8 @@ class Child:
         code = os.waitstatus_to_exitcode(status)
         hang = self.late or code == -signal.SIGXCPU
         stdout, stderr = (path.read_bytes()[: 1 << 24] for path in self.files)
-        return Ended(code, hang, stdout, stderr.decode("utf-8", "replace"), seconds)
+        text = stderr.decode("utf-8", "replace")
+        return Ended(code, hang, stdout, text, seconds, used.ru_maxrss << 10)
 
 
 def begin(run: Callable[[], object], folder: Path, limits: Limits, name: str = "run") -> Child:

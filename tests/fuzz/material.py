@@ -45,6 +45,8 @@ PROBLEM: dict[str, Any] = {
     },
     "links": [{"from": "small", "to": "desk", "budget": 500}],
 }
+# For the service.
+FIELD = {**PROBLEM, "name": "field"}
 QUERIES: dict[str, Any] = {
     **{name: PROBLEM[name] for name in ("nova", "nodes", "sources", "links")},
     "name": "questions",
@@ -113,6 +115,41 @@ EVENTS: Sequence[dict[str, Any]] = (
     {"event": "pin", "operator": "air"},
     {"event": "rebalance", "moves": 2},
 )
+POLICY = {
+    "gain": 0.5, "gain_share": 0.1, "state_bytes": {"air": 1000}, "gain_per_byte": 0.001,
+    "cooldown": 1, "pinned": [], "overload": True,
+}  # fmt: skip
+# As Flink's plug-in sends a job.
+JOB: dict[str, Any] = {
+    "nova": 1,
+    "name": "job",
+    "nodes": PROBLEM["nodes"],
+    "sources": [
+        {"id": "pressure", "node": "hall", "stream": "pressure", "rate": 20.0},
+        {"id": "humidity", "node": "attic", "stream": "humidity", "rate": 10.0},
+        {"id": "humidity-2", "node": "hall", "stream": "humidity", "rate": 10.0},
+    ],
+    "queries": [
+        {
+            "id": "sink",
+            "sink": "desk",
+            "operators": [
+                {"id": "map", "kind": "project", "input": "pressure", "selectivity": 2.0},
+                {"id": "join", "kind": "join", "inputs": ["map", "humidity"], "match": "all",
+                 "selectivity": 0.25},
+                {"id": "mean", "kind": "aggregate", "input": "join", "output_rate": 2.5},
+            ],
+        },
+        {
+            "id": "print",
+            "sink": "cloud",
+            "operators": [{"id": "print~", "kind": "project", "input": "pressure"}],
+        },
+    ],
+}  # fmt: skip
+# What every strategy of queries takes: a tree without aggregates.
+_JOINED = {**JOB["queries"][0], "operators": JOB["queries"][0]["operators"][:2]}
+TREE = {**JOB, "sources": JOB["sources"][:2], "queries": [_JOINED]}
 INVENTORY = {
     "inventory": 1,
     "name": "fuzzed",
@@ -127,6 +164,25 @@ INVENTORY = {
     "network": {"generate": {"seed": 8}, "bandwidth_mbit": 100},
     "stress": {"roles": ["source"], "cpu_percent": 100, "memory_percent": 50},
 }
+DISTURBANCES: Sequence[dict[str, Any]] = (
+    {"at": 1, "what": "load", "host": "worker1", "for": 3},
+    {"at": 2.5, "what": "cpu", "host": "worker1", "cores": 0.1, "for": 3},
+    {"at": 3, "what": "rtt", "host": "worker1", "to": "sink", "ms": 90, "for": 3},
+)
+MORE_DISTURBANCES = (
+    *DISTURBANCES,
+    {"at": 4, "what": "cut", "host": "worker1", "for": 2},
+    {"at": 5, "what": "rate", "host": "source1", "times": 2},
+    {"at": 6, "what": "kill", "host": "worker2", "for": 1},
+    {"at": 8, "what": "hang", "host": "worker2", "for": 1},
+    {"at": 9, "what": "add", "host": "worker2"},
+)
+# Nobody listens there; the campaign starts an sshd for each.
+HOSTS = [
+    {"name": "a", "role": "sink", "address": "127.0.0.1", "port": 9},
+    {"name": "b", "role": "source", "address": "127.0.0.2", "port": 9},
+    {"name": "c", "role": "source", "address": "127.0.0.3", "port": 9},
+]
 EXPERIMENT = {
     "experiment": 1,
     "name": "fuzzed",
@@ -141,6 +197,7 @@ EXPERIMENT = {
     "warm_up_s": 7,
     "drain_s": 4,
     "capacity": {"seconds": 6, "warm_up_s": 6},
+    "disturbances": list(DISTURBANCES),
     "seed": 2021,
 }
 JOBS = {
@@ -239,7 +296,8 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     # What this imports, children need not.
     nova("plot", "problem.yaml", "-o", "problem.svg")
     _web(place / "web")
-    _requests(place / "requests", _service(place / "service"))
+    _service(place)
+    _requests(place)
 
 
 def _learned(place: Path, nova: Callable[..., None]) -> None:
@@ -267,7 +325,8 @@ def _learned(place: Path, nova: Callable[..., None]) -> None:
 
 def _problems(place: Path) -> None:
     _yaml(place / "problem.yaml", PROBLEM)
-    _json(place / "problem.json", PROBLEM)
+    for name, document in (("problem", PROBLEM), ("field", FIELD), ("job", JOB), ("tree", TREE)):
+        _json(place / f"{name}.json", document)
     bare = [{k: v for k, v in row.items() if k not in ("position", "height")}
             for row in PROBLEM["nodes"]]  # fmt: skip
     names = [row["id"] for row in bare]
@@ -364,7 +423,10 @@ def _sensors(place: Path) -> None:
 
 def _experiments(place: Path) -> None:
     _yaml(place / "inventory.yaml", INVENTORY)
+    write_hosts(place, HOSTS)
     _yaml(place / "experiment.yaml", EXPERIMENT)
+    script = {"nova_disturbances": 1, "events": list(MORE_DISTURBANCES)}
+    _yaml(place / "disturbances.yaml", script)
     _yaml(place / "jobs.yaml", JOBS)
     for name, parameters in FIGURES.items():
         _yaml(place / f"{name}.yaml", parameters)
@@ -376,6 +438,11 @@ def _experiments(place: Path) -> None:
     steps = [{"name": "join a", "node": "hub", "tasks": [1, 5], "stages": [1, 5]}]
     record = {"url": "http://127.0.0.1:9", "application": "app-1", "steps": steps}
     _json(place / "record.json", record)
+
+
+def write_hosts(place: Path, hosts: Sequence[dict[str, Any]]) -> None:
+    """An inventory of real hosts."""
+    _yaml(place / "hosts.yaml", {"inventory": 1, "name": "real", "hosts": hosts})
 
 
 def _web(place: Path) -> None:
@@ -391,45 +458,71 @@ def _web(place: Path) -> None:
     (results / "index.html").write_text(json.dumps(ATLAS))
 
 
-def _requests(place: Path, problem: str) -> None:
-    """Requests to the service, in order: a line with method and path, then the body."""
-    place.mkdir()
-    beside("nova_core/service")
-    from serving import PROBLEM as FIELD
-    from serving import rate
+def _requests(place: Path) -> None:
+    """Requests to the service: what people do, every strategy, and what Flink's plug-in asks."""
+    from nova_core.model.files import read_problem
+    from nova_core.strategies.base import load, names, parameter_dict
 
-    requests: list[tuple[str, Any]] = [
+    problem, job, tree = (
+        read_problem(place / f"{name}.json").digest for name in ("field", "job", "tree")
+    )
+
+    def placed(by: str, digest: str) -> tuple[str, Any]:
+        parameters = parameter_dict(load(by).Parameters())
+        return f"POST /problems/{digest}/plan", {"strategy": by, "parameters": parameters}
+
+    begin = {"name": "field", "problem": problem, "strategy": "sink", "policy": POLICY}
+    reading = ("plan", "problem", "explain", "deltas")
+    _directory(
+        place / "requests",
         ("POST /problems", FIELD),
-        ("POST /placements", {"name": "field", "problem": problem}),
-        ("POST /placements/field/events", rate(24)),
-        ("POST /placements/field/events", EVENTS[0] | {"source": "t1"}),
-        ("GET /placements/field/plan", None),
-        ("GET /placements/field/problem", None),
-        ("GET /placements/field/explain", None),
+        ("POST /placements", begin),
+        *(("POST /placements/field/events", event) for event in EVENTS),
+        *((f"GET /placements/field/{name}", None) for name in reading),
         ("GET /health", None),
-    ]
+    )
+    _directory(
+        place / "strategies",
+        ("POST /problems", FIELD),
+        *(placed(by, problem) for by in names()),
+        ("POST /problems", TREE),
+        *(placed(by, tree) for by in names(queries=True)),
+    )
+    asked = {"strategy": "nova", "parameters": {"sigma": 0.5, "refine": True}}
+    _directory(
+        place / "plug-in",
+        ("POST /problems", JOB),
+        ("GET /problems", None),
+        (f"GET /problems/{job}", None),
+        (f"POST /problems/{job}/plan", asked),
+    )
+
+
+def _directory(place: Path, *requests: tuple[str, Any]) -> None:
+    """Requests in order: a line with method and path, then the body."""
+    place.mkdir()
     for number, (head, body) in enumerate(requests):
         text = "" if body is None else json.dumps(body)
         (place / f"{number}.request").write_text(f"{head}\n{text}")
 
 
-def _service(place: Path) -> str:
-    """What the service keeps, once it has one placement with an event; its problem's id."""
-    beside("nova_core/service")
-    from serving import begin, rate
+def _service(place: Path) -> None:
+    """What the service keeps, once it has one placement with events."""
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
     from nova_core.service.settings import Settings
     from nova_core.service.store import Store
 
-    place.mkdir()
-    service = application(Store(Settings(place, limit=2**20)))
+    (place / "service").mkdir()
+    service = application(Store(Settings(place / "service", limit=2**20)))
     with TestClient(service, base_url="http://127.0.0.1") as client:
-        begin(client)
-        answer = client.post("/placements/field/events", json=rate(24))
-        assert answer.status_code == 200, answer.text
-        return str(client.get("/problems").json()["problems"][0])
+        problem = client.post("/problems", json=FIELD).json()["id"]
+        begin = {"name": "field", "problem": problem, "policy": POLICY}
+        assert client.post("/placements", json=begin).status_code == 201
+        for event in EVENTS:
+            answer = client.post("/placements/field/events", json=event)
+            assert answer.status_code == 200, (event, answer.text)
 
 
 def beside(directory: str) -> None:

@@ -15,10 +15,11 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
@@ -324,6 +325,9 @@ def _change_arrow(rng: random.Random, content: bytes, parquet: bool) -> Change:
     what = f"column {names[column]!r}: {kind}"
     if kind == "values":
         value = rng.choice(NUMBERS if _is_number(values[0] if values else 0) else TEXTS[:-1])
+        if values and str(values[0]).startswith("{"):  # a document in a cell
+            said, tree, _ = change_tree(rng, json.loads(values[0]))
+            what, value = f"{what}: {said}", json.dumps(tree)
         values = [value] * len(values) if rng.random() < 0.3 else [value, *values[1:]]
         what += f" {str(value)[:20]!r}"
         new = _array(values)
@@ -366,6 +370,32 @@ def _change_arrow(rng: random.Random, content: bytes, parquet: bool) -> Change:
     return Change(what, sink.getvalue())
 
 
+def _change_npz(rng: random.Random, content: bytes) -> Change:
+    arrays: dict[str, Any] = dict(np.load(io.BytesIO(content)))
+    name = "header" if rng.random() < 0.4 else rng.choice(sorted(arrays))
+    array, invalid = arrays[name], ""
+    kind = rng.choice(["values", "values", "values", "type", "shape", "none"])
+    what = f"array {name}: {kind}"
+    if name == "header":
+        said, tree, _ = change_tree(rng, json.loads(array.tobytes()))
+        what, arrays[name] = f"header: {said}", np.frombuffer(_json_text(tree), np.uint8)
+    elif kind == "values":
+        value = rng.choice([math.nan, math.inf, -math.inf, 1e38, -1e38, 1e-38, -1.0, 0.0])
+        arrays[name] = array.copy()
+        arrays[name].flat[rng.randrange(array.size)] = value
+        what, invalid = f"{what} {value}", "" if math.isfinite(value) else "a number that is none"
+    elif kind == "type":
+        arrays[name] = array.astype(rng.choice(["f8", "i4", "?", "U8", "O", "c8"]))
+    elif kind == "shape":
+        arrays[name] = rng.choice([array[:0], array[None], array.T, np.concatenate([array] * 2)])
+    elif kind == "none":
+        del arrays[name]
+        invalid = "an array left out"
+    sink = io.BytesIO()
+    np.savez_compressed(sink, **arrays)
+    return Change(what, sink.getvalue(), sorted(arrays), invalid)
+
+
 def _array(values: list[Any]) -> Any:
     for kind in (None, pa.float64(), pa.string()):
         try:
@@ -404,7 +434,7 @@ def _change_content(rng: random.Random, name: str, content: bytes) -> Change:
         if not body or rng.random() < 0.1:
             return change_bytes(rng, content)
         change = change_content(rng, "body.json", body)
-        return Change(change.what, head + b"\n" + (change.content or b""))
+        return replace(change, content=head + b"\n" + (change.content or b""))
     if content.startswith(b"[{"):
         what, tree, _ = change_tree(rng, json.loads(content))
         return Change(what, _json_text(tree))
@@ -421,6 +451,8 @@ def _change_content(rng: random.Random, name: str, content: bytes) -> Change:
         return _change_csv(rng, content)
     if suffix in ("parquet", "arrow"):
         return _change_arrow(rng, content, suffix == "parquet")
+    if suffix == "npz":
+        return _change_npz(rng, content)
     return change_bytes(rng, content)
 
 
