@@ -511,15 +511,19 @@ def _service(place: Path) -> None:
     from starlette.testclient import TestClient
 
     from nova_core.service.application import application
+    from nova_core.service.intake import take_placement, take_problem
     from nova_core.service.settings import Settings
     from nova_core.service.store import Store
 
-    (place / "service").mkdir()
+    problems, placements = (place / "service" / name for name in ("problems", "placements"))
+    for folder in (problems, placements):
+        folder.mkdir(parents=True)
+    # Not by requests: this process has no threads and children that those forked from it would use.
+    taken = take_problem(json.dumps(FIELD).encode(), "application/json", str(problems))
+    begin = {"name": "field", "problem": taken["summary"]["id"], "policy": POLICY}
+    take_placement(json.dumps(begin).encode(), str(problems), str(placements))
     service = application(Store(Settings(place / "service", limit=2**20)))
     with TestClient(service, base_url="http://127.0.0.1") as client:
-        problem = client.post("/problems", json=FIELD).json()["id"]
-        begin = {"name": "field", "problem": problem, "policy": POLICY}
-        assert client.post("/placements", json=begin).status_code == 201
         for event in EVENTS:
             answer = client.post("/placements/field/events", json=event)
             assert answer.status_code == 200, (event, answer.text)
