@@ -296,6 +296,7 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     # What this imports, children need not.
     nova("plot", "problem.yaml", "-o", "problem.svg")
     _web(place / "web")
+    _at_scale(place, nova)
     _service(place)
     _requests(place)
 
@@ -321,6 +322,19 @@ def _learned(place: Path, nova: Callable[..., None]) -> None:
     )  # fmt: skip
     other = replace(trace, id="two", query="two", throughput=3.0, results=18)
     write_traces(place / "traces.parquet", table_of([trace, other]))
+
+
+def _at_scale(place: Path, nova: Callable[..., None]) -> None:
+    """Tables that Spark places, as `nova scale generate` writes them, and a plan of them."""
+    from nova_core.model.files import read_problem, write_problem
+    from nova_core.model.problem import Links
+
+    for name, source in (("scale", "problem.yaml"), ("scale-pairs", "pairs.yaml")):
+        whole = read_problem(place / source)
+        write_problem(replace(whole, links=Links.none()), place / name)
+    nova("plan", "scale", "--no-baselines", "-o", "scale-plan")
+    nodes = place / "scale-pairs" / "nodes.parquet"
+    pq.write_table(pq.read_table(nodes).select(["id", "capacity"]), nodes)
 
 
 def _problems(place: Path) -> None:
