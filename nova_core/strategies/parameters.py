@@ -32,6 +32,7 @@ def typed_parameters(strategy: str, values: Mapping[str, Any]) -> dict[str, Any]
     for key, value in values.items():
         try:
             typed[key] = msgspec.convert(value, types[key], strict=False)
-        except msgspec.ValidationError as error:
-            raise ProblemError(f"strategy {strategy}: {key}={value}: {error}") from error
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # halves of surrogate pairs
+            text = f"strategy {strategy}: {key}={value!s:.80}: {error!s:.200}"
+            raise ProblemError(text) from error
     return typed

@@ -60,8 +60,9 @@ class SearchParameters:
     def __post_init__(self) -> None:
         where = "whitewater:"
         check_range(where, self, "phases", 1, 2, expected="1 or 2")
-        counts = "iterations tabu_list longest_cycle temperatures steps"
+        counts = "iterations tabu_list longest_cycle steps"
         check_range(where, self, counts, 1, expected=WHOLE)
+        check_range(where, self, "temperatures", 1, 100_000)
         check_range(where, self, "alpha decrease", 0, 1)
         check_range(where, self, "increase", 1, 10)
         check_range(where, self, "temperature", 0, 10)
