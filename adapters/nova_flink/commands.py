@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,8 @@ def taskmanagers(
 
     if not kubernetes and (image or memory or jobmanager):
         raise NovaError("--image, --memory, --jobmanager: go with --kubernetes")
-    addresses, title = read_addresses(nodes), nodes.name
+    addresses = read_addresses(nodes)
+    title = os.fsencode(nodes.name).decode(errors="replace")
     if kubernetes:
         pods = image or IMAGE, memory or MEMORY, jobmanager or ""
         files = own_cluster.kubernetes_files(title, addresses, *pods)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,14 @@ def test_no_settings_of_damaged_nodes(
     with pytest.raises(NovaError, match=words):
         _task_managers(tmp_path, *options, nodes=nodes)
     assert [path.name for path in tmp_path.iterdir()] == ["nodes.yaml"]
+
+
+def test_nodes_may_be_in_a_file_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"\xff.yaml")
+    file.write_text(NODES)
+    words = ["taskmanagers", str(file), "-o", str(tmp_path / "made")]
+    commands.flink.main(words, standalone_mode=False)
+    assert "Nodes of \ufffd.yaml" in (tmp_path / "made" / "README.md").read_text()
 
 
 def test_savepoints_go_to_no_empty_path(tmp_path: Path) -> None:
