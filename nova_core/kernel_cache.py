@@ -24,6 +24,7 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from nova_core.errors import NovaError
+from nova_core.user_cache import user_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -201,10 +202,9 @@ def _place(beside: Path, digest: str) -> Path | None:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    for base in (beside, Path(cache) / "nova"):
+    for base in (lambda: beside, user_cache):
         with suppress(OSError, RuntimeError):  # there may be no home
-            place = base.expanduser() / f"kernels-{digest}"
+            place = base() / f"kernels-{digest}"
             place.mkdir(parents=True, exist_ok=True)
             if os.access(place, os.W_OK):
                 return place

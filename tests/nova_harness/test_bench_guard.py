@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -68,19 +67,25 @@ def test_an_installed_nova_has_no_other_commits(tmp_path: Path) -> None:
     assert "is not a git checkout of Nova" in run.stderr.splitlines()[-1]
 
 
-def test_files_of_a_commit_are_removed_also_when_interrupted(repository: Path) -> None:
-    seen = []
-    with pytest.raises(KeyboardInterrupt), guard.tree_of(repository, "HEAD") as place:
-        seen.append(place)
-        assert (place / "file").read_text() == "x"
-        raise KeyboardInterrupt
-    assert not seen[0].exists()
-    assert seen[0].parent == Path(tempfile.gettempdir())
+def test_files_of_a_commit_are_kept(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what was compiled there, for the next comparison."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(repository / "cache"))
+    place = guard.tree_of(repository, "HEAD")
+    assert f"HEAD is now in {place}; its kernels are compiled first" in capsys.readouterr().err
+    assert (place / "file").read_text() == "x"
+    assert place.parent == repository / "cache" / "nova" / "guard"
+    (place / "compiled").touch()
+    assert guard.tree_of(repository, "HEAD") == place
+    assert (place / "compiled").exists() and not capsys.readouterr().err
+    assert list(place.parent.iterdir()) == [place]
 
 
 @pytest.mark.e2e
-def test_ratios_of_every_step() -> None:
+def test_ratios_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow because another commit's kernels are compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     sizes = ["--sizes", "200", "--query-sizes", "20", "--rounds", "1", "--repeat", "1"]
     done = CliRunner().invoke(
         bench, ["guard", "--against", "HEAD", *sizes, "--events", "10", "--json"]

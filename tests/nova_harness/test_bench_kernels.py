@@ -57,6 +57,13 @@ def test_every_step_is_measured(measured: list[Measurement]) -> None:
         assert (m.objective is not None) == (m.step in (PLACE, REFINE))
 
 
+def test_kernels_are_measured_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where small problems run as plain Python, which takes 0.14 s for this one."""
+    monkeypatch.setenv("NOVA_KERNELS", "interpret")
+    steps = {m.step: m for m in run_case(Case(nodes=400, repeat=1))}
+    assert steps[REFINE].cpu < 0.05
+
+
 def test_plans_measured_are_good_ones(measured: list[Measurement]) -> None:
     by_step = {m.step: m for m in measured}
     plain, refined = by_step[PLACE], by_step[REFINE]

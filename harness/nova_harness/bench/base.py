@@ -23,6 +23,7 @@ import msgspec
 
 from nova_core import console, extras
 from nova_core.errors import NovaError
+from nova_core.kernel_cache import SETTING
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 ONE_THREAD = dict.fromkeys(
     ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
+# Small problems would run kernels as plain Python until those are compiled.
+COMPILED = {SETTING: "compile"}
 
 M = TypeVar("M", bound="DataclassInstance")
 
@@ -56,7 +59,7 @@ def measured(
         run = subprocess.run(
             [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__, module, text],
             capture_output=True,
-            env=os.environ | environment,
+            env=os.environ | COMPILED | environment,
             check=False,
         )
         if run.returncode:

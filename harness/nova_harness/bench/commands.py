@@ -350,7 +350,8 @@ def guard(
     """Compare the kernels' speed with that of another commit, the two in turn; needs a checkout.
 
     Placement without and with refinement, every live event, and whole queries: CPU time, on one
-    core, without compiling.
+    core, without compiling. The other commit's files and compiled kernels stay in
+    ~/.cache/nova/guard, or $XDG_CACHE_HOME/nova/guard, for the next time; delete them as you like.
     """
     from nova_harness.bench import guard as benchmark
     from nova_harness.bench.base import answer

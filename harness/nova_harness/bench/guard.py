@@ -7,15 +7,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_harness.bench.base import ONE_THREAD, duration
+from nova_core.user_cache import user_cache
+from nova_harness.bench.base import COMPILED, ONE_THREAD, duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,9 +109,8 @@ def _git(root: Path, *arguments: str) -> bytes:
     return run.stdout
 
 
-@contextmanager
-def tree_of(root: Path, revision: str) -> Iterator[Path]:
-    """The files of a commit in a temporary directory.
+def tree_of(root: Path, revision: str) -> Path:
+    """The files of a commit, kept in the user's cache, where its kernels are compiled once.
 
     Raises:
         NovaError: when there is no such commit.
@@ -120,11 +119,17 @@ def tree_of(root: Path, revision: str) -> Iterator[Path]:
         commit = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except NovaError as error:
         raise NovaError(f"bench guard: {revision!r} is no commit of {root}") from error
-    packed = _git(root, "archive", commit.decode().strip())
-    with tempfile.TemporaryDirectory(prefix="nova-guard-") as place:
-        # By tar, as tarfile keeps inside a directory only since Python 3.11.4.
-        subprocess.run(["tar", "-x", "-C", place], input=packed, check=True)
-        yield Path(place)
+    name = commit.decode().strip()
+    tree = user_cache() / "guard" / name
+    if not tree.exists():
+        packed = _git(root, "archive", "--prefix=tree/", name)
+        tree.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=tree.parent) as place:
+            # By tar, as tarfile keeps inside a directory only since Python 3.11.4.
+            subprocess.run(["tar", "-x", "-C", place], input=packed, check=True)
+            Path(place, "tree").rename(tree)
+        console.say(f"{revision} is now in {tree}; its kernels are compiled first, for minutes")
+    return tree
 
 
 def measure(case: Case, against: str | None) -> list[Measurement]:
@@ -139,24 +144,23 @@ def measure(case: Case, against: str | None) -> list[Measurement]:
     """
     root = checkout()
     against = against or last_tag(root)
-    with tree_of(root, against) as other:
-        trees = {against: other, "this checkout": root}
-        events: list[str] = []
-        if case.sizes:
-            known = [_trial(name, tree, "kinds", 0, case, ()) for name, tree in trees.items()]
-            events = [kind for kind in known[1] if kind in known[0]]
-        # Events last: those of a million nodes take longest.
-        work = [("placement", size) for size in case.sizes]
-        work += [("queries", size) for size in case.query_sizes]
-        work += [("live", size) for size in case.sizes]
-        measurements: list[Measurement] = []
-        for kind, nodes in work:
-            turns: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
-            for number in range(case.rounds):
-                console.say(f"{kind}, {nodes:,} nodes, round {number + 1} of {case.rounds}")
-                for name, tree in trees.items():
-                    turns[name].append(_trial(name, tree, kind, nodes, case, events))
-            measurements += _compared(nodes, *turns.values())
+    trees = {against: tree_of(root, against), "this checkout": root}
+    events: list[str] = []
+    if case.sizes:
+        known = [_trial(name, tree, "kinds", 0, case, ()) for name, tree in trees.items()]
+        events = [kind for kind in known[1] if kind in known[0]]
+    # Events last: those of a million nodes take longest.
+    work = [("placement", size) for size in case.sizes]
+    work += [("queries", size) for size in case.query_sizes]
+    work += [("live", size) for size in case.sizes]
+    measurements: list[Measurement] = []
+    for kind, nodes in work:
+        turns: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+        for number in range(case.rounds):
+            for name, tree in trees.items():
+                console.say(f"{kind}, {nodes:,} nodes, round {number + 1} of {case.rounds}: {name}")
+                turns[name].append(_trial(name, tree, kind, nodes, case, events))
+        measurements += _compared(nodes, *turns.values())
     return measurements
 
 
@@ -171,7 +175,7 @@ def _trial(name: str, tree: Path, kind: str, nodes: int, case: Case, events: Seq
     run = subprocess.run(
         [sys.executable, "-P", str(TRIAL), kind, *numbers, *events],
         capture_output=True,
-        env=os.environ | ONE_THREAD | {"PYTHONPATH": path},
+        env=os.environ | ONE_THREAD | COMPILED | {"PYTHONPATH": path},
         check=False,
     )
     if run.returncode:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from nova_core.programs import PROGRAMS
+from nova_core.user_cache import user_cache
 from nova_testbed.inventory import Link
 from nova_testbed.rack.processes import end_processes, last_message, marked, spawn
 from nova_testbed.rack.state import SWITCH_PART, RackError, RackRecord, StateDirectory, replace
@@ -98,8 +99,7 @@ def build(cache: Path | None = None) -> Path:
         RackError: without a C compiler, or with its error.
     """
     if cache is None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        cache = Path(base) / "nova" / "switch"
+        cache = user_cache() / "switch"
     digest = hashlib.sha256(SOURCE.read_bytes() + os.uname().machine.encode()).hexdigest()[:16]
     program = cache / digest
     if program.exists():
