@@ -421,7 +421,7 @@ def _empty_items(count: int, slots: int) -> Items:
 
 
 def _empty_candidates(count: int) -> Candidates:
-    return Candidates(np.zeros(1, np.int64), np.empty(count, np.int32), np.empty(count))
+    return Candidates(np.zeros(1, np.int64), np.empty(count, np.uint32), np.empty(count))
 
 
 def _link_room(problem: Problem) -> LinkRoom:

@@ -29,7 +29,7 @@ from nova_core.placement.kernels.items import (
     leave_unplaced,
     needs_of,
 )
-from nova_core.placement.kernels.residents import AFTER, enter
+from nova_core.placement.kernels.residents import enter
 
 
 @njit(cache=True, nogil=True)
@@ -149,10 +149,6 @@ def list_candidates(
     """
     write_free(tree, capacity)
     search = search_for(width, 1.0)
-    # In the order of slots, so that neighbours in space are neighbours in memory.
-    for slot in range(len(items.first)):
-        item = items.first[slot]
-        while item != NONE:
-            write_candidates(tree, pairs, items, candidates, item, search)
-            item = items.chain[item, AFTER]
+    for item in range(items.used[0]):
+        write_candidates(tree, pairs, items, candidates, item, search)
     write_free(tree, items.free)

@@ -370,31 +370,29 @@ def _is(point: Floats, hub: Floats) -> bool:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _farther(square_a: float, node_a: int, square_b: float, node_b: int) -> bool:
+def _farther(nodes: Ints, square_a: float, slot_a: int, square_b: float, slot_b: int) -> bool:
     """Whether a is farther than b; equally far nodes are ordered by index, for determinism."""
-    return square_a > square_b or (square_a == square_b and node_a > node_b)
+    if square_a != square_b:
+        return square_a > square_b
+    return nodes[slot_a] > nodes[slot_b]
 
 
 @njit(cache=True, nogil=True)
-def _sift(nodes: Ints, slots: Ints, squares: Floats, count: int, i: int) -> None:
+def _sift(nodes: Ints, slots: Ints, squares: Floats, i: int) -> None:
     """Restore the heap (farthest on top) below entry i."""
-    slot, square, node = slots[i], squares[i], nodes[slots[i]]
     while True:
         child = 2 * i + 1
-        if child >= count:
-            break
-        if child + 1 < count and _farther(
-            squares[child + 1],
-            nodes[slots[child + 1]],
-            squares[child],
-            nodes[slots[child]],
-        ):
-            child += 1
-        if not _farther(squares[child], nodes[slots[child]], square, node):
-            break
-        slots[i], squares[i] = slots[child], squares[child]
+        if child >= len(slots):
+            return
+        if child + 1 < len(slots):
+            child += _farther(
+                nodes, squares[child + 1], slots[child + 1], squares[child], slots[child]
+            )
+        if not _farther(nodes, squares[child], slots[child], squares[i], slots[i]):
+            return
+        slots[i], slots[child] = slots[child], slots[i]
+        squares[i], squares[child] = squares[child], squares[i]
         i = child
-    slots[i], squares[i] = slot, square
 
 
 @njit(cache=True, nogil=True)
@@ -479,10 +477,10 @@ def nearest(tree: CapacityTree, point: Floats, required: float, needs: int, sear
                 found += 1
                 if found == k:
                     for i in range(k // 2 - 1, -1, -1):
-                        _sift(nodes, slots, squares, k, i)
+                        _sift(nodes, slots, squares, i)
                     limit, cut = squares[0], exact * squares[0]
-            elif _farther(limit, nodes[slots[0]], square, nodes[slot]):
+            elif _farther(nodes, limit, slots[0], square, slot):
                 slots[0], squares[0] = slot, square
-                _sift(nodes, slots, squares, k, 0)
+                _sift(nodes, slots, squares, 0)
                 limit, cut = squares[0], exact * squares[0]
     return found

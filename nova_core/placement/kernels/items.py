@@ -119,12 +119,12 @@ class Candidates(NamedTuple):
 
     Attributes:
         used: (1,) entries in use.
-        slot: slots.
+        slot: slots, of a type that kernels need not test for places from the end.
         cost: the objective of the item on each.
     """
 
     used: Ints
-    slot: NDArray[np.int32]
+    slot: NDArray[np.uint32]
     cost: Floats
 
 
