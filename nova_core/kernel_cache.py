@@ -202,7 +202,8 @@ def _place(beside: Path, digest: str) -> Path | None:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen)
-    for base in (lambda: beside, user_cache):
+    bases: tuple[Callable[[], Path], ...] = (lambda: beside, user_cache)
+    for base in bases:
         with suppress(OSError, RuntimeError):  # there may be no home
             place = base() / f"kernels-{digest}"
             place.mkdir(parents=True, exist_ok=True)

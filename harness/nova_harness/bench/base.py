@@ -59,7 +59,7 @@ def measured(
         run = subprocess.run(
             [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__, module, text],
             capture_output=True,
-            env=os.environ | COMPILED | environment,
+            env={**os.environ, **COMPILED, **environment},
             check=False,
         )
         if run.returncode:
