@@ -8,7 +8,8 @@ from pkgutil import walk_packages
 from typing import Any
 
 import nova_core.placement.kernels as kernels
-from nova_core.placement.kernels import items, refine, residents
+from nova_core.placement.kernels import capacity_tree, items, refine, residents
+from nova_core.placement.kernels.live import host_tree, hosts, settle
 
 SCALARS = re.compile(r"(int|float|bool|None|tuple|[\[\], ])+")
 
@@ -50,5 +51,22 @@ def test_refinement_counts_no_references() -> None:
         assert borrows(kernel)
     inlined: list[Any] = [refine.improve, refine.improve_deep, refine._elsewhere]
     for kernel in (*inlined, items.distance_cost):
+        assert kernel.targetoptions["forceinline"]
+        assert kernel.targetoptions.get("inline", "never") == "never"
+
+
+def test_live_events_count_no_references() -> None:
+    """Each passes trees, loads and joins on for every join that it concerns."""
+    called: list[Any] = [host_tree.nearest, hosts.host_cost, hosts.ideal]
+    inlined: list[Any] = [
+        settle._look_ahead,
+        settle._move_each,
+        settle._read_joins,
+        hosts.move_join,
+    ]
+    inlined += [host_tree.set_free, capacity_tree.flat_distance, capacity_tree._farther]
+    for kernel in (*called, *inlined):
+        assert borrows(kernel)
+    for kernel in inlined:
         assert kernel.targetoptions["forceinline"]
         assert kernel.targetoptions.get("inline", "never") == "never"

@@ -637,19 +637,18 @@ def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
     s = placer.state
     source = _row(s.source_index, "source", event.source)
     rate = _positive(event.rate, "change-rate: rate")
-    rates = s.sources.rate
+    rates, p = s.sources.rate, s.pairs
     pairs = sorted(s.pairs_of_source.of(source))
     placed = {pair: s.detach(pair) for pair in pairs}
     # A join emits in proportion to its slower input (`nova_core.model.matching`).
-    inputs = [s.pairs.row[pair][:2].tolist() for pair in pairs]
-    slower = [min(rates.item(left), rates.item(right)) for left, right in inputs]
-    s.set(s.sources.rate, source, rate)
-    for pair, (left, right), then in zip(pairs, inputs, slower, strict=True):
-        before = s.pairs.output.item(pair)
-        ratio = min(rates.item(left), rates.item(right)) / then
-        output = _positive(before * ratio, f"change-rate: rate {rate}: output_rate of a pair")
-        s.set(s.pairs.output, pair, output)
-        s.emit(s.pairs.row.item(pair, SINK), output - before)
+    slower = [s.slower_rate(pair) for pair in pairs]
+    s.set(rates, source, rate)
+    where = f"change-rate: rate {rate}: output_rate of a pair"
+    for pair, then in zip(pairs, slower, strict=True):
+        before = p.output.item(pair)
+        output = _positive(before * (s.slower_rate(pair) / then), where)
+        s.set(p.output, pair, output)
+        s.emit(p.row.item(pair, SINK), output - before)
     by_rate = s.objective == "network-usage"
     if by_rate:
         s.recompute_points(pairs)

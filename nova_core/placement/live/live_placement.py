@@ -193,14 +193,16 @@ class LivePlacement:
     def _reserve(self, events: list[Any]) -> None:
         nodes = sources = pairs = 0
         for each in events:
-            nodes += isinstance(each, AddWorker)
-            if isinstance(each, AddSource):
+            kind = type(each)
+            if kind is AddWorker:
+                nodes += 1
+            elif kind is AddSource:
                 sources += 1
                 pairs += len(each.joins)
-            elif isinstance(each, AddOperator):
+            elif kind is AddOperator:
                 pairs += len(each.pairs)
-            else:
-                pairs += isinstance(each, AddPair)
+            elif kind is AddPair:
+                pairs += 1
         if nodes or sources or pairs:
             self._state.reserve(nodes, sources, pairs)
 

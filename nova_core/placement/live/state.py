@@ -231,6 +231,11 @@ class LiveState(Undoable):
         row, rate = self.pairs.row, self.sources.rate
         return rate.item(row.item(pair, LEFT)) + rate.item(row.item(pair, RIGHT))
 
+    def slower_rate(self, pair: int) -> float:
+        """The lower rate of a join's two inputs, tuples/s."""
+        row, rate = self.pairs.row, self.sources.rate
+        return min(rate.item(row.item(pair, LEFT)), rate.item(row.item(pair, RIGHT)))
+
     def weights(self, pair: int) -> Floats:
         """(3,) weights of a whole join's legs, see `leg_weights`."""
         if self.objective == "network-usage":
@@ -397,7 +402,7 @@ class LiveState(Undoable):
             placed: the node, or the pieces.
             whole: its `whole_share`, if known.
         """
-        self._keep(pair)
+        self.changed.keep_one(pair)
         whole = whole or self.whole_share(pair)
         if not isinstance(placed, Pieces):
             self._move(pair, NOWHERE, placed, whole)
@@ -410,13 +415,9 @@ class LiveState(Undoable):
             self.set_free(node, self.nodes.free.item(node) - share.size)
             self.use_links(pair, node, share, 1)
 
-    def _keep(self, pair: int) -> None:
-        if pair not in self.changed:
-            self.changed.keep([pair])
-
     def detach(self, pair: int) -> int | Pieces | None:
         """Remove a pair from its nodes; returns its placement, None for an unplaced one."""
-        self._keep(pair)
+        self.changed.keep_one(pair)
         host = self.pairs.row.item(pair, HOST)
         if host == NOWHERE:
             return None
@@ -437,7 +438,7 @@ class LiveState(Undoable):
         return pieces
 
     def _move(self, pair: int, old: int, new: int, share: Share) -> None:
-        """Remove a whole join from a node or place it on one, after `_keep`; one is `NOWHERE`."""
+        """Remove a whole join from a node or place it on one, recorded before; one is `NOWHERE`."""
         n, p = self.nodes, self.pairs
         loads = n.capacity, n.free, n.first, n.pieces
         before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)

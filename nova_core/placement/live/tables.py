@@ -414,6 +414,7 @@ class ChangedPairs:
             np.empty((0, pairs.point.shape[1])),
             np.zeros(2, np.int64),
         )
+        self._one = np.empty(1, np.int64)
 
     def __len__(self) -> int:
         return self._kept.counts.item(changed.USED)
@@ -423,10 +424,11 @@ class ChangedPairs:
 
     def reserve(self, more: int) -> Kept:
         """The arrays that kernels record pairs in, with room for more."""
-        row, point, counts = self._kept
-        used = len(self)
-        if used + more > len(row):
+        kept = self._kept
+        used = kept.counts.item(changed.USED)
+        if used + more > len(kept.row):
             spare = 2 * (used + more) - used
+            row, point, counts = kept
             self._kept = Kept(
                 np.concatenate([row[:used], np.empty((spare, row.shape[1]), np.int64)]),
                 np.concatenate([point[:used], np.empty((spare, point.shape[1]))]),
@@ -436,7 +438,17 @@ class ChangedPairs:
 
     def keep(self, pairs: list[int]) -> None:
         """Record pairs before they change, all at once to wait for memory only once."""
-        changed.keep(*self._arrays(len(pairs)), np.array(pairs, np.int64))
+        self._keep(np.array(pairs, np.int64))
+
+    def keep_one(self, pair: int) -> None:
+        """Record a pair before it changes, without a new array."""
+        if pair not in self:
+            self._one[0] = pair
+            self._keep(self._one)
+
+    def _keep(self, pairs: Ints) -> None:
+        table = self._pairs
+        changed.keep(table.row, table.point, *self.reserve(len(pairs)), pairs)
 
     def add(self, pair: int) -> None:
         """Record a new pair, which did not exist before."""
@@ -448,19 +460,17 @@ class ChangedPairs:
 
     def changes(self, version: int) -> tuple[Ints, Floats]:
         """The changes of the event, see `kernels.live.changed.changes`."""
+        table = self._pairs
         changes: tuple[Ints, Floats] = changed.changes(
-            *self._arrays(0), self._pairs.alive, IN_PIECES, version
+            table.row, table.point, *self._kept, table.alive, IN_PIECES, version
         )
         return changes
 
     def put_back(self) -> None:
         """Restore sinks, virtual positions and versions of moves, but not hosts."""
-        changed.put_back(*self._arrays(0))
+        changed.put_back(self._pairs.row, self._pairs.point, *self._kept)
 
     def clear(self) -> None:
         """Forget the event's changes."""
         self._kept.counts[changed.USED] = 0
         self._kept.counts[changed.EVENT] += 1
-
-    def _arrays(self, more: int) -> tuple[Ints, Floats, Ints, Floats, Ints]:
-        return self._pairs.row, self._pairs.point, *self.reserve(more)

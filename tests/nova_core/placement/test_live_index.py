@@ -23,7 +23,7 @@ def nearest_of_all(
 def found(
     index: HostIndex, point: np.ndarray, need: float, k: int, requirement: int = 0
 ) -> list[int]:
-    search = search_for(k)
+    search = search_for(k, len(point))
     count = nearest(index.tree, point, need, requirement, search)
     node = index.tree.node[0, search.slot[:count]]
     return node.tolist()

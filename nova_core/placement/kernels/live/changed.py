@@ -82,7 +82,7 @@ def changes(
         positions, ms.
     """
     used, d = counts[USED], points.shape[1]
-    order = np.argsort(kept[:used, PAIR], kind="mergesort")
+    order = np.argsort(kept[:used, PAIR])  # all are different
     row, point = np.empty((used, 6), np.int64), np.empty((used, 2, d))
     found = 0
     for k in order:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nova_core.borrowing import borrowing, inlined
 from nova_core.errors import ProblemError
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
@@ -90,18 +91,21 @@ class Search(NamedTuple):
         distance: (k,) their distances and access costs, ms.
         stack: tree nodes still to visit.
         bound: squared distances to their boxes.
+        origin: (d,) zeros, where the hub is in its tree.
     """
 
     slot: Ints
     distance: Floats
     stack: Ints
     bound: Floats
+    origin: Floats
 
 
 @njit(cache=True, nogil=True)
-def search_for(k: int) -> Search:
-    """Work space for the k nearest."""
-    return Search(np.empty(k, np.int64), np.empty(k), np.empty(_STACK, np.int64), np.empty(_STACK))
+def search_for(k: int, d: int) -> Search:
+    """Work space for the k nearest in d dimensions."""
+    waiting = np.empty(_STACK, np.int64), np.empty(_STACK)
+    return Search(np.empty(k, np.int64), np.empty(k), waiting[0], waiting[1], np.zeros(d))
 
 
 # --- building -------------------------------------------------------------------------------------
@@ -258,7 +262,7 @@ def _bound(row: Floats, node: Ints, box: Floats, link: Ints, offer: Ints, t: int
         box[t, column] = _room(row, node, box, link, offer, t, column)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _room(
     row: Floats, node: Ints, box: Floats, link: Ints, offer: Ints, t: int, column: int
 ) -> float:
@@ -274,7 +278,7 @@ def _room(
     return room
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def meets(tree: HostTree, node: int, requirement: int) -> bool:
     """Whether a node meets a requirement, counted from 1."""
     return (tree.offer[node] >> (requirement - 1)) & 1 == 1
@@ -283,7 +287,7 @@ def meets(tree: HostTree, node: int, requirement: int) -> bool:
 # --- changing -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def set_free(tree: HostTree, slot: int, free: float) -> None:
     """Change the free capacity of the host in a slot of the first tree, in log n."""
     row, box, parent, rooms = tree.row, tree.box, tree.parent, 2 * tree.hub.shape[1]
@@ -304,7 +308,7 @@ def set_free(tree: HostTree, slot: int, free: float) -> None:
                 t = parent[h, t]
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _lower_room(tree: HostTree, h: int, t: int, column: int) -> None:
     """Recompute the room of a leaf's tree node and of those above it, as far as it changes."""
     row, node, box, link = tree.row[h], tree.node[h], tree.box[h], tree.link[h]
@@ -448,7 +452,7 @@ def _split(tree: HostTree, h: int, t: int) -> None:
 # --- searching ------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def same_place(points: Floats, row: int, point: Floats) -> bool:
     """Whether a row of (k, d) points is the (d,) point."""
     same = True
@@ -457,7 +461,7 @@ def same_place(points: Floats, row: int, point: Floats) -> bool:
     return same
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _tree_at(hub: Floats, point: Floats) -> int:
     """Number of the tree to search from a (d,) point: that of the hub it is, else the first."""
     for number in range(len(hub)):
@@ -466,7 +470,7 @@ def _tree_at(hub: Floats, point: Floats) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def nearest(
     tree: HostTree, point: Floats, required: float, requirement: int, search: Search
 ) -> int:
@@ -485,7 +489,6 @@ def nearest(
         How many were found, at most k.
     """
     h = _tree_at(tree.hub, point)
-    # Columns named once: reading them out of the tuple in the loop costs a reference count each.
     rows, nodes, box, link, offer = tree.row[h], tree.node[h], tree.box[h], tree.link[h], tree.offer
     slots, distances, stack, bounds = search.slot, search.distance, search.stack, search.bound
     k, d = len(slots), len(point)
@@ -493,7 +496,7 @@ def nearest(
     if box[0, room] < required:
         return 0
     if h > 0:
-        point = np.zeros(d)
+        point = search.origin
     flat, x, y = d == 2, point[0], point[d - 1]
     found = 0
     stack[0], bounds[0] = 0, 0.0

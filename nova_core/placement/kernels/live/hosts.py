@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from nova_core.borrowing import borrowing, inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.host_tree import (
@@ -22,7 +23,7 @@ from nova_core.placement.kernels.median import fermat_points
 from nova_core.placement.kernels.residents import enter, leave
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def host_cost(
     position: Floats, extra: Floats, table: Ints, pair: int, weights: Floats, host: int
 ) -> float:
@@ -50,7 +51,7 @@ def host_cost(
     return cost
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def ideal(position: Floats, table: Ints, pair: int, point: Floats, weights: Floats) -> float:
     """Objective of a join at its virtual position, heights left out."""
     cost = 0.0
@@ -161,7 +162,7 @@ def cheapest(
         cost: (k,) filled with the objective on each.
     """
     tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
-    search = search_for(len(hosts))
+    search = search_for(len(hosts), position.shape[1])
     found = nearest(tree, points[pair], need, requirement, search)
     for i in range(found):
         host = node[0, search.slot[i]]
@@ -215,7 +216,7 @@ def replace_host(
     return insert(tree, host, values, deepest) if len(values) else 0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def move_join(
     tree: HostTree, loads: Loads, joins: Joins, pair: int, size: float, new: int
 ) -> tuple[float, float]:

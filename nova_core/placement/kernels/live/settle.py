@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nova_core.borrowing import borrowing, inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live.changed import keep
@@ -158,7 +159,7 @@ def settle(
     keep(table, points, kept, old_points, counts, pairs)
     if recompute:
         recompute_points(position, table, points, pairs, weights)
-    group = _work_space(min(len(pairs), AHEAD))
+    group = _work_space(min(len(pairs), AHEAD), position.shape[1])
     tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
     places, loads = Places(position, extra), Loads(capacity, free, first, pieces)
     joins = Joins(table, chain)
@@ -187,7 +188,7 @@ def settle(
 
 
 @njit(cache=True, nogil=True)
-def _work_space(count: int) -> _Group:
+def _work_space(count: int, d: int) -> _Group:
     return _Group(
         np.empty(count, np.int64),
         np.empty(count),
@@ -196,11 +197,11 @@ def _work_space(count: int) -> _Group:
         np.empty(count),
         np.empty(count, np.int64),
         np.empty(count, np.int64),
-        search_for(1),
+        search_for(1, d),
     )
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _look_ahead(
     tree: HostTree,
     places: Places,
@@ -219,7 +220,6 @@ def _look_ahead(
         How many joins are to be moved, fewer than all if one needs a place and finds none; and how
         many hosts they may go to, listed in ``group.host``.
     """
-    # Columns named once: reading them out of a tuple in the loop costs a reference count each.
     slot, hosts, search, table = group.slot, group.host, group.search, joins.row
     position, extra, most, needs = places.position, places.extra, group.most, group.need
     guesses, last = 0, NONE
@@ -257,7 +257,7 @@ def _look_ahead(
     return len(pairs), guesses
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _move_each(
     tree: HostTree,
     places: Places,
@@ -303,7 +303,7 @@ def _move_each(
     return len(pairs)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _is_as_near(
     places: Places, loads: Loads, host: int, point: Floats, need: float, near: float
 ) -> bool:
@@ -318,7 +318,7 @@ def _is_as_near(
     return distance <= near * (1 + 1e-9)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: Ints) -> float:
     """Read what settling needs of joins; ``hosts`` is filled with where they run, 0 for none."""
     total, table, chain = 0.0, joins.row, joins.chain
@@ -333,7 +333,7 @@ def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: I
     return total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _read_hosts(tree: HostTree, places: Places, loads: Loads, chain: Ints, hosts: Ints) -> float:
     """Read what `move_join` will need of hosts."""
     rows, slot, box, parent = tree.row, tree.slot, tree.box, tree.parent
