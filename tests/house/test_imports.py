@@ -49,7 +49,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
             f"nova_core.{name}"
             for name in (
                 *("model", "errors", "extras", "console", "numbers", "paths", "programs"),
-                *("commands.shared", "lazy_commands", "scratch", "suggestions"),
+                *("commands.shared", "lazy_commands", "scratch", "suggestions", "user_cache"),
             )
         }
         | {"nova_workloads.debs"},
