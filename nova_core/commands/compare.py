@@ -43,8 +43,8 @@ def compare(
 ) -> None:
     """Place PROBLEM with every strategy (or those named) and show what each one costs.
 
-    The objective is minimized by strategies that can choose, and shown of all. Times are of a
-    second run where the first took less than five seconds.
+    The objective is minimized by strategies that can choose, and shown of all. Where the
+    first run took less than five seconds, times are of the quickest of later ones.
     """
     from nova_core.strategies import names
 
