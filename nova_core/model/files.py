@@ -97,7 +97,12 @@ def _is_directory(path: str | os.PathLike[str], tables: str | None, error: type[
     return tables is not None or place.suffix == ""
 
 
-def _document_in(directory: Path, stem: str, error: type[NovaError]) -> Path:
+def document_in(directory: Path, stem: str, error: type[NovaError]) -> Path:
+    """The document of a directory: ``STEM.yaml``, ``STEM.yml`` or ``STEM.json``.
+
+    Raises:
+        NovaError: of the given class, where there is none.
+    """
     for suffix in DOCUMENT_SUFFIXES:
         if (directory / f"{stem}{suffix}").is_file():
             return directory / f"{stem}{suffix}"
@@ -155,7 +160,7 @@ def read_problem(
 
 def _problem_document(place: Path) -> Path:
     if place.is_dir():
-        return _document_in(place, "problem", ProblemError)
+        return document_in(place, "problem", ProblemError)
     if place.exists():
         _document_suffix(place, "problem", ProblemError)
     return place
@@ -217,7 +222,7 @@ def read_plan(path: str | os.PathLike[str], problem: Problem) -> Plan:
     if place.is_dir():
         from nova_core.model.plan_reading import read_plan_tables
 
-        return read_plan_tables(_document_in(place, "plan", PlanError), problem)
+        return read_plan_tables(document_in(place, "plan", PlanError), problem)
     if place.exists():
         _document_suffix(place, "plan", PlanError)
     from nova_core.model.plan_reading import read_plan_document

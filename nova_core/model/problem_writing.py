@@ -10,10 +10,13 @@ import numpy as np
 
 from nova_core.model.columnar import write_columns
 from nova_core.model.columns import Column, Named, Table, rows, write_tables
-from nova_core.model.files import write_text
+from nova_core.model.files import DOCUMENT_SUFFIXES, write_text
 from nova_core.model.problem import Problem
 from nova_core.model.problem_document import VERSION
 from nova_core.model.syntax import Row, dump, number
+
+# More operators and queries than that are written as JSON: 30,000 take 5 s to read as YAML.
+MOST_IN_YAML = 1000
 
 
 def problem_tables(problem: Problem) -> dict[str, Table]:
@@ -104,7 +107,9 @@ def document_text(problem: Problem, suffix: str) -> str:
 
 
 def write_problem_tables(problem: Problem, directory: Path, suffix: str) -> None:
-    """Write ``problem.yaml`` and its tables; the header comes last.
+    """Write ``problem.yaml`` (``problem.json`` for many operators) and its tables.
+
+    The header comes last.
 
     Args:
         problem: what to write.
@@ -123,4 +128,7 @@ def write_problem_tables(problem: Problem, directory: Path, suffix: str) -> None
         names = problem.nodes.ids.tolist()
         write_columns(directory / file, dict(zip(names, columns, strict=True)))
         document["latency"] = {"file": file}
-    write_text(directory / "problem.yaml", dump(document, ".yaml"))
+    header = ".json" if len(problem.joins) + len(problem.queries) > MOST_IN_YAML else ".yaml"
+    for former in set(DOCUMENT_SUFFIXES) - {header}:
+        (directory / f"problem{former}").unlink(missing_ok=True)
+    write_text(directory / f"problem{header}", dump(document, header))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model import Problem, read_problem, write_problem
 from nova_core.model.matching import all_pairs, pairs_by_key
+from nova_core.model.problem_writing import MOST_IN_YAML
 
 HEAD = """
 nova: 1
@@ -163,6 +165,29 @@ def test_json_is_read_and_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None
     problem = read(tmp_path, "\ufeff" + HEAD + SOURCES + QUERY % "")
     write_problem(problem, tmp_path / "p.json")
     assert read_problem(tmp_path / "p.json").same_as(problem)
+
+
+def test_many_operators_beside_tables_are_json(tmp_path: Path) -> None:
+    small = read(tmp_path, HEAD + SOURCES + QUERY % "")
+    many = MOST_IN_YAML + 1
+    large = dataclasses.replace(
+        small,
+        joins=dataclasses.replace(
+            small.joins,
+            ids=np.array([f"j{number}" for number in range(many)]),
+            left=np.resize(small.joins.left, many),
+            right=np.resize(small.joins.right, many),
+            sink=np.resize(small.joins.sink, many),
+        ),
+    )
+    for problem, header in (
+        (small, "problem.yaml"),
+        (large, "problem.json"),
+        (small, "problem.yaml"),
+    ):
+        write_problem(problem, tmp_path / "tables")
+        assert [path.name for path in (tmp_path / "tables").glob("problem.*")] == [header]
+        assert read_problem(tmp_path / "tables").same_as(problem)
 
 
 def test_unlimited_lifts_all_capacities(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from nova_core.model.columnar import (
     part_files,
     position_columns,
 )
-from nova_core.model.files import UNLIMITED
+from nova_core.model.files import UNLIMITED, document_in
 from nova_core.model.packed import PackedError
 from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
@@ -70,7 +70,7 @@ class Problem:
         Raises:
             ProblemError: naming the missing or the excess part.
         """
-        path = place / "problem.yaml" if place.is_dir() else place
+        path = document_in(place, "problem", ProblemError) if place.is_dir() else place
         header = read_typed(path, ProblemDocument, "nova", VERSION, ProblemError)
         if header.queries is not UNSET:
             raise ProblemError(f"{path}: queries: whole queries are placed on one machine only")
