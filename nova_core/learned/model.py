@@ -47,6 +47,8 @@ _HOST = "host"
 _FAR = 1e30
 # A feature may be so much of its trained range beyond it, and so much in any case.
 _MARGIN, _LEAST_MARGIN = 0.05, 0.01
+_FIELDS = {"nova_model", "members", "hidden", "layers", "features", "metrics", "kinds", "crowd"}
+_FIELDS |= {"facts"}
 # What zipfile, numpy's header and JSON raise of damaged bytes: encryption is a RuntimeError, an
 # unknown compression a NotImplementedError, a header of something else a TypeError.
 _DAMAGED = (
@@ -323,6 +325,8 @@ def _model(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int]) -> Mo
     if not isinstance(header, dict) or header.get("nova_model") != VERSION:
         version = header.get("nova_model") if isinstance(header, dict) else None
         raise ModelError(f"{path}: nova_model is {version!r}; this version of Nova reads {VERSION}")
+    if unknown := sorted(header.keys() - _FIELDS):
+        raise ModelError(f"{path}: header: {unknown[0]!r:.80} is no field of a model")
     expected = {kind: list(names) for kind, names in _columns().items()}
     if header.get("features") != expected or header.get("metrics") != list(METRICS):
         raise ModelError(f"{path}: made for other features or metrics; train it again")

@@ -133,6 +133,7 @@ def pickled(members: dict[str, bytes]) -> None:
 
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
     "another version": (with_header(nova_model=9), "nova_model is 9; this version of Nova reads 3"),
+    "a field unheard of": (with_header(layer=2), "header: 'layer' is no field of a model"),
     "other features": (with_header(features={}), "made for other features or metrics"),
     "too wide": (with_header(hidden=10**9), "hidden is 1000000000; expected 1 to 1024"),
     "no number": (with_header(layers="x"), "layers is 'x'"),
