@@ -246,6 +246,17 @@ def test_command_tells_what_differs(tmp_path: Path, join: Reference, suffix: str
     assert "lost: pressure-1 0 with humidity-1 1 in window 1000000" in done.stdout
 
 
+def test_columns_that_are_not_needed_may_be_nested_deeply(tmp_path: Path) -> None:
+    # Arrow's reader has no bound for what it reads: it ended the process.
+    needed = "left_sensor", "left_sequence", "right_sensor", "right_sequence", "window_ms"
+    row = ", ".join(f'"{name}": 0' for name in needed).replace('sensor": 0', 'sensor": "x"')
+    deep = '{"a":' * 60_000 + "1" + "}" * 60_000
+    (tmp_path / "results.jsonl").write_text(f'{{{row}, "more": {deep}}}\n')
+    done = reference("--check", str(tmp_path / "results.jsonl"), "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["comparison"]["wrong"] == 1
+
+
 def test_a_run_that_delivered_nothing_lost_everything(tmp_path: Path) -> None:
     (tmp_path / "results.csv").touch()
     done = reference("--check", str(tmp_path / "results.csv"), "--json")
@@ -305,8 +316,8 @@ def test_bad_arguments(arguments: list[str], message: str) -> None:
 
 
 def test_a_column_whose_name_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    path.write_bytes(b'{"left_sens\xf6r": "a"}\n')
+    path = tmp_path / "results.csv"
+    path.write_bytes(b"left_sens\xf6r\na\n")
     done = reference("--check", str(path))
     assert done.exit_code == 2
-    assert "results.jsonl: the name of a column is not UTF-8 text" in done.stderr
+    assert "results.csv: the name of a column is not UTF-8 text" in done.stderr

@@ -126,7 +126,11 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
             yield from pq.ParquetFile(pa.OSFile(os.fsencode(path), "rb")).iter_batches(1 << 18)
         elif path.suffix in (".jsonl", ".json"):
             schema = pa.schema(list(types.items()))
-            options = pajson.ParseOptions(explicit_schema=schema)
+            # What is not looked into may be nested as deep as it likes; Arrow's reader of that has
+            # no bound and ends the process.
+            options = pajson.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            )
             yield from pajson.read_json(open_input(path), parse_options=options).to_batches(1 << 18)
         elif path.suffix == ".csv":
             with pacsv.open_csv(
