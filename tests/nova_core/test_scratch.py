@@ -19,6 +19,7 @@ WAITS = """
 import signal, sys, tempfile, time
 from nova_core import cli
 sys.argv = ["nova"]
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, it is ignored
 
 def waits():
     kept = tempfile.mkdtemp(prefix="made-by-anybody-")

@@ -359,7 +359,8 @@ def as_nobody() -> str:
 
 
 def test_only_sudo_itself_is_a_missing_right(as_nobody: str) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    # Another user has to enter it; those of this run are its own.
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         Path(directory).chmod(0o755)
         check_rights(Path(directory), as_nobody)
 
