@@ -335,14 +335,15 @@ def test_a_coordinator_that_hangs(base: Path, tmp_path: Path) -> None:
 def test_the_command_itself_hangs_and_is_killed(base: Path, tmp_path: Path) -> None:
     run = begun(base, tmp_path)
     (name,) = (cell.name for cell in cells_of(small()))
-    file = tmp_path / "small-experiment.yaml"
-    file.write_text(dump(msgspec.to_builtins(small(inventory=str(base / "small.yaml"))), ".yaml"))
+    file = base / "killed.yaml"
+    file.write_text(dump(msgspec.to_builtins(small()), ".yaml"))
     command = "from nova_core.cli import main; main()"
     words = [sys.executable, "-P", "-c", command, "experiment", "run", str(file), "-o", str(run)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 180
         while not (run / "cells" / name / "plan.json").exists():
-            assert process.poll() is None and time.monotonic() < until
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert time.monotonic() < until
             time.sleep(0.1)
         process.send_signal(signal.SIGSTOP)
         time.sleep(3)
@@ -352,6 +353,6 @@ def test_the_command_itself_hangs_and_is_killed(base: Path, tmp_path: Path) -> N
     assert process.returncode == -signal.SIGKILL
     assert state(run)["state"] == "running" and not (run / "cells" / name / "DONE").exists()
     # The same command ends what still runs, and does it again.
-    (report,) = run_experiment(read_experiment(file), tmp_path, run, Watcher())
+    (report,) = run_experiment(read_experiment(file), base, run, Watcher())
     assert report.check.ok
     assert_clean(base)
