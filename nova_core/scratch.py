@@ -81,7 +81,7 @@ def file_for(target: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """
     held, path = _made(target.parent, f".{target.name}.", tempfile.mkstemp)
     try:
-        with open(held, "wb") as file:  # noqa: PTH123, it is open
+        with os.fdopen(held, "wb") as file:
             yield file, path
     finally:
         path.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _made(
         held, path = make(SUFFIX, prefix, parent)
         with suppress(OSError):  # some file systems have no locks: there, nothing is removed
             fcntl.flock(held, fcntl.LOCK_SH)
-        if os.path.exists(path):  # noqa: PTH110
+        if Path(path).exists():
             return held, Path(path)
         os.close(held)  # another process took it for abandoned before it was locked
 

@@ -47,8 +47,9 @@ _HOST = "host"
 _FAR = 1e30
 # A feature may be so much of its trained range beyond it, and so much in any case.
 _MARGIN, _LEAST_MARGIN = 0.05, 0.01
-_FIELDS = {"nova_model", "members", "hidden", "layers", "features", "metrics", "kinds", "crowd"}
-_FIELDS |= {"facts"}
+_FIELDS = {
+    *("nova_model", "members", "hidden", "layers", "features", "metrics", "kinds", "crowd", "facts")
+}
 # What zipfile, numpy's header and JSON raise of damaged bytes: encryption is a RuntimeError, an
 # unknown compression a NotImplementedError, a header of something else a TypeError.
 _DAMAGED = (
