@@ -149,11 +149,12 @@ def test_absurd_latencies_of_a_newcomer_are_told_and_not_followed(data: st.DataO
     absurd = np.zeros(count, bool)
     absurd[rng.permutation(count)[: data.draw(st.integers(0, (count - 1) // 4))]] = True
     measured = np.where(absurd, 10 ** rng.uniform(5, 9, count), true)
-    location, fit = located(others, height[:-1] if high else None, list(measured[:, None]))
+    _, fit = located(others, height[:-1] if high else None, list(measured[:, None]))
     assert fit.absurd.tolist() == absurd.tolist()
     assert fit.measured == pytest.approx(measured)
-    if not high:  # height and distance may stand for each other
-        assert np.linalg.norm(location.position - there) < 5
+    # Some neighbours see a node at two places nearly alike: its estimates count, not the place.
+    off = np.abs(fit.estimate - true)[~absurd].sum() / true[~absurd].sum()
+    assert off < 0.5
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(5001, 1e9))
