@@ -64,7 +64,9 @@ def test_commands_of_a_bare_wheel(bare: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("extra", ["annoy", "kafka"])
+@pytest.mark.parametrize(
+    "extra", ["annoy", "kafka", "queries", "testbed", "serve", "learn", "spark", "experiment"]
+)
 def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) -> None:
     """Nothing that it is for ends for lack of another one."""
     venv = tmp_path / "venv"

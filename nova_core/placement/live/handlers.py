@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from nova_core.model.syntax import listed
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import RIGHT, SINK
+from nova_core.placement.kernels.live.tables import LEFT, RIGHT, SINK
 from nova_core.placement.live.events import (
     AddOperator,
     AddPair,
@@ -46,7 +46,7 @@ from nova_core.placement.live.events import (
 from nova_core.placement.live.pieces import Pieces
 from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.state import Link, LiveState
-from nova_core.placement.live.tables import IN_PIECES, NOWHERE, SourceRows
+from nova_core.placement.live.tables import IN_PIECES, NOWHERE, NodeRows, SourceRows
 from nova_core.suggestions import unknown
 
 T = TypeVar("T")
@@ -64,7 +64,9 @@ def _row(index: Mapping[str, int], kind: str, name: str, where: str = "") -> int
     return row
 
 
-def _largest_first(state: LiveState, pairs: Iterable[int]) -> list[int]:
+def _largest_first(state: LiveState, pairs: Collection[int]) -> list[int]:
+    if len(pairs) < 2:
+        return list(pairs)
     return sorted(pairs, key=lambda pair: (-state.size(pair), pair))
 
 
@@ -84,11 +86,11 @@ def _update_index(state: LiveState, node: int) -> None:
     old, new = index.row_of(node), None
     if _may_host(state, node):
         access = n.extra.item(node, 0) + n.extra.item(node, 1)
-        new = np.array([*n.position[node].tolist(), access, n.free.item(node)])
-    if old is new or (old is not None and new is not None and (old == new).all()):
+        new = [*n.position[node].tolist(), access, n.free.item(node)]
+    if new == (None if old is None else old.tolist()):
         return
     offer = state.offer(node)
-    index.replace(node, new, offer)
+    index.replace(node, None if new is None else np.array(new), offer)
     state.on_undo(index.replace, node, old, offer)
 
 
@@ -170,12 +172,11 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     else:
         raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
     row = n.used
-    s.on_undo(setattr, n, "used", row)
     n.used = row + 1
-    labels = ",".join(_or(new_node.tags, []))
-    for column, value in ((n.ids, new_node.id), (n.tags, labels), (n.host, _or(new_node.host, ""))):
-        column.append(value)
-        s.on_undo(column.pop)
+    n.ids.append(new_node.id)
+    n.tags.append(",".join(_or(new_node.tags, [])))
+    n.host.append(_or(new_node.host, ""))
+    s.on_undo(_forget, n, row, n.ids, n.tags, n.host)
     n.position[row] = position
     n.extra[row] = [height, _or(new_node.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(new_node.capacity, where)
@@ -189,6 +190,13 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
 
 def _or(value: T | UnsetType | None, default: T) -> T:
     return default if value is UNSET or value is None else value
+
+
+def _forget(rows: NodeRows | SourceRows, row: int, *lists: list[str]) -> None:
+    """Undo that a row was added last."""
+    rows.used = row
+    for column in lists:
+        column.pop()
 
 
 def _retire(placer: Placer, node: int, overload: bool) -> None:
@@ -262,7 +270,7 @@ def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> No
     _relieve(placer, node, overload)
 
 
-def _evict(placer: Placer, pairs: Iterable[int], overload: bool, node: int) -> None:
+def _evict(placer: Placer, pairs: Collection[int], overload: bool, node: int) -> None:
     """Move pairs away from a node that may no longer host them."""
     s = placer.state
     leaving = _largest_first(s, pairs)
@@ -414,7 +422,7 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     rows.ids.append(new_source.id)
     rows.stream.append(new_source.stream)
     rows.key.append(_or(new_source.key, ""))
-    s.on_undo(_forget_source, rows, row)
+    s.on_undo(_forget, rows, row, rows.ids, rows.stream, rows.key)
     rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
     rows.tuple_bytes[row] = _or(new_source.tuple_bytes, math.nan)
     s.put(s.source_index, new_source.id, row)
@@ -423,12 +431,6 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     s.bind(s.sources_on, node, row)
     pairs = [(*_sides(s, row, join, where), join.output_rate) for join in event.joins]
     _start_pairs(placer, pairs, overload, where)
-
-
-def _forget_source(rows: SourceRows, row: int) -> None:
-    rows.used = row
-    for column in (rows.ids, rows.stream, rows.key):
-        column.pop()
 
 
 def _sides(s: LiveState, source: int, join_with: JoinWith, where: str) -> tuple[int, int, int]:
@@ -640,13 +642,15 @@ def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
     rates, p = s.sources.rate, s.pairs
     pairs = sorted(s.pairs_of_source.of(source))
     placed = {pair: s.detach(pair) for pair in pairs}
-    # A join emits in proportion to its slower input (`nova_core.model.matching`).
-    slower = [s.slower_rate(pair) for pair in pairs]
+    old_rate = rates.item(source)
     s.set(rates, source, rate)
-    where = f"change-rate: rate {rate}: output_rate of a pair"
-    for pair, then in zip(pairs, slower, strict=True):
-        before = p.output.item(pair)
-        output = _positive(before * (s.slower_rate(pair) / then), where)
+    for pair in pairs:
+        left, right, before = p.row.item(pair, LEFT), p.row.item(pair, RIGHT), p.output.item(pair)
+        other = rates.item(right if left == source else left)
+        # A join emits in proportion to its slower input (`nova_core.model.matching`).
+        output = before * (min(rate, other) / min(old_rate, other))
+        if not 0 < output < math.inf:  # only then are the words worth their time
+            _positive(output, f"change-rate: rate {rate}: output_rate of a pair")
         s.set(p.output, pair, output)
         s.emit(p.row.item(pair, SINK), output - before)
     by_rate = s.objective == "network-usage"

@@ -180,9 +180,10 @@ class Placer:
             NoRoomError: when it fits nowhere, or is pinned and its node has no room.
         """
         s = self.state
-        fitted = self._refit(pair, placed)
+        whole = s.whole_share(pair)
+        fitted = self._refit(pair, placed, whole)
         if fitted is not None:
-            s.attach(pair, fitted)
+            s.attach(pair, fitted, whole)
             return
         if self.is_pinned(pair) and not overload:
             size = s.size(pair)
@@ -194,36 +195,37 @@ class Placer:
             )
         self.place(pair, overload)
 
-    def _refit(self, pair: int, placed: int | Pieces) -> int | Pieces | None:
+    def _refit(self, pair: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
         """The same placement under present rates; None where it does not fit."""
         s = self.state
-        whole = s.whole_share(pair)
-        if isinstance(placed, Pieces):
-            grid = len(placed.left), len(placed.right)
-            for sigma in (s.sigma, *s.finer_sigmas):
-                left, right = self._partitions(whole, sigma)
-                if (len(left), len(right)) == grid:
-                    break
-            else:
-                return None
-            placed = Pieces(left, right, placed.pieces)
-            shares = placed.shares(*whole)
-            greatest: dict[int, float] = {}
-            for piece in placed.pieces:
-                size = piece_size(placed, piece, whole)
-                greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
-            if max(greatest.values()) > s.largest:
-                return None
+        if not isinstance(placed, Pieces):
+            size = whole.size
+            fits = size <= self._largest and self._fits(pair, placed, whole, size)
+            return placed if fits else None
+        grid = len(placed.left), len(placed.right)
+        for sigma in (s.sigma, *s.finer_sigmas):
+            left, right = self._partitions(whole, sigma)
+            if (len(left), len(right)) == grid:
+                break
         else:
-            shares, greatest = {placed: whole}, {placed: whole.size}
-            if whole.size > self._largest:
-                return None
-        for node, share in shares.items():
-            if s.lack(node, share.size, greatest[node]) > SLACK * max(share.size, s.c_min):
-                return None
-            if not s.links_fit(pair, node, share):
+            return None
+        placed = Pieces(left, right, placed.pieces)
+        greatest: dict[int, float] = {}
+        for piece in placed.pieces:
+            size = piece_size(placed, piece, whole)
+            greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
+        if max(greatest.values()) > s.largest:
+            return None
+        for node, share in placed.shares(*whole).items():
+            if not self._fits(pair, node, share, greatest[node]):
                 return None
         return placed
+
+    def _fits(self, pair: int, node: int, share: Share, greatest: float) -> bool:
+        """Whether a node has room for a share, of which one instance is the greatest, tuples/s."""
+        s, size = self.state, share.size
+        lacks = s.lack(node, size, greatest) > SLACK * max(size, s.c_min)
+        return not lacks and s.links_fit(pair, node, share)
 
     # --- cutting ----------------------------------------------------------------------------------
 

@@ -231,11 +231,6 @@ class LiveState(Undoable):
         row, rate = self.pairs.row, self.sources.rate
         return rate.item(row.item(pair, LEFT)) + rate.item(row.item(pair, RIGHT))
 
-    def slower_rate(self, pair: int) -> float:
-        """The lower rate of a join's two inputs, tuples/s."""
-        row, rate = self.pairs.row, self.sources.rate
-        return min(rate.item(row.item(pair, LEFT)), rate.item(row.item(pair, RIGHT)))
-
     def weights(self, pair: int) -> Floats:
         """(3,) weights of a whole join's legs, see `leg_weights`."""
         if self.objective == "network-usage":
