@@ -212,8 +212,9 @@ def _retire(placer: Placer, node: int, overload: bool) -> None:
         other = link[0] if link[1] == node else link[1]
         s.drop(s.links_at[other], link)
         s.drop(s.links_at[node], link)
-    placer.place_all(_largest_first(s, s.residents.of(node)), overload, leave=True)
-    s.note_load(node)
+    if residents := s.residents.of(node):
+        placer.place_all(_largest_first(s, residents), overload, leave=True)
+        s.note_load(node)
 
 
 def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
@@ -481,7 +482,7 @@ def _start_pairs(
     s.on_undo(setattr, p, "used", p.used)
     s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(pairs))
     known: set[tuple[int, int, int]] = set()
-    added = []
+    added, output_rate_of = [], f"{where}: output_rate"
     for join, left, right, output_rate in pairs:
         if left == right:
             raise ProblemError(f"{where}: pairs the source {s.sources.ids[left]!r} with itself")
@@ -491,11 +492,11 @@ def _start_pairs(
         known.add((join, left, right))
         row, sink = p.used, s.joins.sink[join]
         p.used = row + 1
-        ends = left, right, nodes.item(left), nodes.item(right)
-        p.row[row] = *ends, sink, NOWHERE, -1, -1
+        left_node, right_node = nodes.item(left), nodes.item(right)
+        p.row[row] = left, right, left_node, right_node, sink, NOWHERE, -1, -1
         p.join[row] = join
         s.name_pair(row)
-        p.output[row] = output = _positive(output_rate, f"{where}: output_rate")
+        p.output[row] = output = _positive(output_rate, output_rate_of)
         p.alive[row] = True
         s.changed.add(row)
         s.emit(sink, output)
@@ -621,7 +622,7 @@ def _drop_pairs(s: LiveState, pairs: list[int], leaving: int = -1) -> None:
         leaving: a source that is removed, too; its own list of pairs needs no update.
     """
     p = s.pairs
-    s.changed.keep(pairs)
+    s.changed.keep(np.array(pairs, np.int64))
     for pair in pairs:
         s.detach(pair)
         s.set(p.alive, pair, False)
@@ -684,10 +685,10 @@ def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
     s.set(s.joins.sink, join, node)
     s.bind(s.sinks_on, node, join)
     if pairs:
-        s.changed.keep(pairs)
         rows = np.array(pairs)
+        s.changed.keep(rows)
         s.pairs.row[rows, SINK] = node
-        output = float(s.pairs.output[rows].sum())
+        output = math.fsum(s.pairs.output[rows].tolist())
         s.emit(old, -output)
         s.emit(node, output)
         if not s.sinks_on.of(old):
@@ -818,7 +819,7 @@ def check_problem(state: LiveState) -> None:
             f"the event would leave stream {stream!r}, which an operator joins, without a source"
         )
     for sink in state.sinks_changed:
-        arrives, fits = state.arriving.get(sink, 0.0), float(state.nodes.capacity[sink])
+        arrives, fits = state.arriving.get(sink, 0.0), state.nodes.capacity.item(sink)
         if arrives > fits * (1 + TOLERANCE):
             raise NoRoomError(
                 f"sink {state.nodes.ids[sink]}: cannot take the output, {arrives:g} tuples/s "

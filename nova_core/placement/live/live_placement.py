@@ -159,14 +159,14 @@ class LivePlacement:
         events = event.events if isinstance(event, Batch) else [event]
         self._reserve(events)
         breaks = s.breaks
+        default = self.policy.overload if event.overload is msgspec.UNSET else event.overload
         s.version += 1
         try:
             for number, each in enumerate(events):
-                try:
+                allowed = default if each.overload is msgspec.UNSET else each.overload
+                if overload is not None:
                     allowed = overload
-                    for own in (each.overload, event.overload, self.policy.overload):
-                        if allowed is None and own is not msgspec.UNSET:
-                            allowed = own
+                try:
                     HANDLERS[type(each)](self._placer, each, bool(allowed))
                 except ProblemError as error:
                     if event is each:

@@ -501,20 +501,21 @@ class LiveState(Undoable):
         """Recompute the virtual positions of pairs, after an end or a weight has changed."""
         if not pairs:
             return
-        self.changed.keep(pairs)
+        rows = np.array(pairs)
+        self.changed.keep(rows)
         if self.objective == "network-usage":
             weights = np.stack([self.weights(pair) for pair in pairs])
         else:
             weights = _FIXED_WEIGHTS[self.objective][None]
         p = self.pairs
-        kernels.recompute_points(self.nodes.position, p.row, p.point, np.array(pairs), weights)
+        kernels.recompute_points(self.nodes.position, p.row, p.point, rows, weights)
 
     @property
     def breaks(self) -> tuple[str, ...]:
         """Constraints the plan ignores: those of the plan taken over, and present overloads."""
-        full = (self.overloaded, self.short, self.overfull)
-        if not any(full):
+        if not (self.overloaded or self.short or self.overfull):
             return self.given_breaks
+        full = (self.overloaded, self.short, self.overfull)
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
 
 

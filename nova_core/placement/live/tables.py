@@ -436,19 +436,16 @@ class ChangedPairs:
             )
         return self._kept
 
-    def keep(self, pairs: list[int]) -> None:
+    def keep(self, pairs: Ints) -> None:
         """Record pairs before they change, all at once to wait for memory only once."""
-        self._keep(np.array(pairs, np.int64))
+        table = self._pairs
+        changed.keep(table.row, table.point, *self.reserve(len(pairs)), pairs)
 
     def keep_one(self, pair: int) -> None:
         """Record a pair before it changes, without a new array."""
         if pair not in self:
             self._one[0] = pair
-            self._keep(self._one)
-
-    def _keep(self, pairs: Ints) -> None:
-        table = self._pairs
-        changed.keep(table.row, table.point, *self.reserve(len(pairs)), pairs)
+            self.keep(self._one)
 
     def add(self, pair: int) -> None:
         """Record a new pair, which did not exist before."""
