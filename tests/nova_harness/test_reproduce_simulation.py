@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from nova_core import kernel_cache
 from nova_core.cli import cli
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
@@ -80,6 +81,14 @@ def test_compiling_is_no_part_of_the_time(monkeypatch: pytest.MonkeyPatch, compi
     monkeypatch.setattr(cells, "create", lambda *_: Strategy())
     assert place(Placing(Case(30), "any", timed=True), lambda _: None)["nodes"] == 30
     assert len(runs) == 1 + compiles
+
+
+def test_cells_time_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh installation placed small problems as plain Python, and published those times."""
+    monkeypatch.delenv(kernel_cache.SETTING, raising=False)
+    monkeypatch.setattr(kernel_cache, "_decided", None)
+    place(Placing(Case(30), "sink", timed=True), lambda _: None)
+    assert kernel_cache._decided == "compile"
 
 
 def test_kept_cells_stand_within_their_limits(tmp_path: Path) -> None:

@@ -267,10 +267,12 @@ def _reproduce(
     import msgspec
     from matplotlib import rc_context
 
+    from nova_core.kernel_cache import compile_first
     from nova_core.model.files import make_directory, write_text
     from nova_core.plotting import save_figure
     from nova_harness.reproduce.base import STYLE, Run
 
+    compile_first()  # a figure places thousands of small problems, and times some
     with shared.working(), console.progress(figure.name) as advance:
         result = figure.run(parameters, Run(data, output, advance))
     document = {**_head(figure, parameters, data), "result": msgspec.to_builtins(result)}

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from nova_core.errors import NovaError, ProblemError
+from nova_core.kernel_cache import compile_first
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import Strategy, create, load, names
@@ -164,6 +165,7 @@ def place(placing: Placing, tell: Callable[[str], None]) -> dict[str, float | No
 
     from nova_core.evaluation import evaluate
 
+    compile_first()
     problem = placing.case.problem()
     strategy = create(placing.strategy, **placing.parameters)
     tell(BEGIN)
