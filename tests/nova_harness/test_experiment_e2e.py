@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from needs import skip_or_fail
 from query_experiment import WORKLOAD, check_queries, write_queries
-from virtual_hosts import run_as_root
+from virtual_hosts import run_as_root, stop_ssh
 
 from nova_core.errors import NovaError
 from nova_core.model.syntax import dump
@@ -308,6 +308,22 @@ def test_a_host_that_fails_ends_the_run(base: Path, tmp_path: Path) -> None:
     with pytest.raises(NovaError):
         run_experiment(small(), base, run, at_measuring(lambda: rack.kill_host("right")))
     assert state(run)["state"] == "failed"
+    rack.up()
+    assert_clean(base)
+
+
+def test_a_host_that_no_longer_answers(base: Path, tmp_path: Path) -> None:
+    """Its sshd is stopped; what runs there goes on."""
+    rack, run = VirtualRack(read_inventory(base / "small.yaml")), begun(base, tmp_path)
+
+    def hang() -> None:
+        with connect(reachable(base), ["right"]) as hosts:
+            stop_ssh(hosts["right"])
+
+    with pytest.raises(NovaError, match="right: "):
+        run_experiment(small(), base, run, at_measuring(hang))
+    assert state(run)["state"] == "failed"
+    rack.kill_host("right")
     rack.up()
     assert_clean(base)
 

@@ -77,14 +77,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rack.down()
 
 
-@pytest.mark.parametrize("engine", ["storm", "spark"])
-def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str) -> None:
-    experiment = Experiment(
+def small(engine: str, *strategies: str | StrategyPart) -> Experiment:
+    return Experiment(
         name="small",
         inventory="four.yaml",
         engine=engine,
-        # What an engine costs may leave hosts less capacity than they need.
-        strategies=[StrategyPart(name="nova", parameters={"on_full": "spread"}), "sink"],
+        strategies=list(strategies),
         workload={"regions": 1},
         windows_ms=[100],
         rates=[100.0],
@@ -94,6 +92,19 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         drain_s=60,
         capacity=CapacityPart(safety=1.0, seconds=6, warm_up_s=12),
     )
+
+
+def assert_clean(base: Path) -> None:
+    reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
+    with connect(reachable) as hosts:
+        assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+
+
+@pytest.mark.parametrize("engine", ["storm", "spark"])
+def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str) -> None:
+    # What an engine costs may leave hosts less capacity than they need.
+    nova = StrategyPart(name="nova", parameters={"on_full": "spread"})
+    experiment = small(engine, nova, "sink")
     run = tmp_path / "run"
     reports = run_experiment(experiment, base, run, Watcher(phase=print))
     assert len(reports) == 2
@@ -113,9 +124,37 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
         assert any(row.records_in for row in report.operators) == (engine != "spark")
     page = make_report([run])
     assert {group.setting.engine for group in page.groups} == {engine}
-    reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
-    with connect(reachable) as hosts:
-        assert all(not jobs for jobs in hosts.map(lambda host: host.jobs()).values())
+    assert_clean(base)
+
+
+def killing(base: Path, process: str) -> Watcher:
+    """Kills processes on the sink's host, by their command, as soon as a cell is measured."""
+
+    def kill(phase: str) -> None:
+        if phase.endswith("-calm-1: measuring"):
+            reachable = VirtualRack(read_inventory(base / "four.yaml")).reachable()
+            with connect(reachable, ["hub"]) as hosts:
+                hosts["hub"].run(f"pkill -KILL -f '{process}'")
+
+    return Watcher(phase=kill)
+
+
+def test_the_worker_that_collects_is_killed_on_storm(base: Path, tmp_path: Path) -> None:
+    watcher = killing(base, "[d]aemon.worker.Worker")
+    (report,) = run_experiment(small("storm", "sink"), base, tmp_path / "run", watcher)
+    # What did not arrive any more is told with its number, and what has arrived is right.
+    check = report.check
+    assert not check.finished and check.cut_off > 0
+    assert check.lost == check.wrong == check.duplicated == 0
+    assert check.delivered + check.cut_off == check.expected
+    assert_clean(base)
+
+
+def test_the_driver_that_collects_is_killed_on_spark(base: Path, tmp_path: Path) -> None:
+    watcher = killing(base, "[n]ova_spark.driver")
+    with pytest.raises(NovaError, match="nova_spark_driver on hub has ended"):
+        run_experiment(small("spark", "sink"), base, tmp_path / "run", watcher)
+    assert_clean(base)
 
 
 def test_whole_queries_on_storm(base: Path, tmp_path: Path) -> None:
