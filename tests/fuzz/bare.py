@@ -35,7 +35,7 @@ from .uses import PLACEHOLDER, USES, Use, command_of, commands
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTION = "nova-placement"
 NAMED = re.compile(r"pip install 'nova-placement\[([a-z]+)\]'")
-LIMITS = Limits(None, 240.0, 16 << 30)
+LIMITS = Limits(None, 480.0, 16 << 30)
 # The commands, or groups of them, that name an extra, and which.
 NEEDS = {
     "bench handovers": "testbed",
