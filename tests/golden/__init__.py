@@ -1,0 +1,10 @@
+"""Goldens: what Nova answered to fixed inputs, and a comparison with what it answers now.
+
+Inputs are problems (``problems/``), events (``events/``) and folders of runs (``runs/``); they were
+drawn once and are only files now. Answers are in ``expected/``, a JSON file per case. Everything
+goes through the command ``nova``, so goldens outlive what is behind it.
+
+* ``python -m tests.golden`` compares, and names the file, the place, the old and the new value.
+* ``python -m tests.golden --write`` records anew.
+* With names of cases (``pairs/heights``, ``live``), either does only these.
+"""
