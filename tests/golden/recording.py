@@ -236,16 +236,11 @@ def reports(folders: Iterable[Path]) -> Answer:
     names = [shutil.copytree(folder, folder.name) for folder in folders]
     answer = json.loads(run("report", *names, "-o", "report.html", "--json").stdout)
     groups = json.loads(Path("report-files", "aggregate.json").read_text())["groups"]
-    return {
-        "ratios": [plain(one) for one in answer["ratios"]],
-        "notes": [plain(one) for one in answer["notes"]],
-        "groups": {
-            " ".join(map(str, (one["strategy"], *one["setting"].values()))): {
-                key: brief(value) for key, value in one.items()
-            }
-            for one in groups
-        },
-    }
+    numbers: Answer = {}
+    for shown, found in zip(answer["groups"], groups, strict=True):
+        name = " ".join(map(str, (found["strategy"], *found["setting"].values())))
+        numbers[name] = {key: brief(value) for key, value in (found | shown).items()}
+    return {"ratios": plain(answer["ratios"]), "notes": plain(answer["notes"]), "groups": numbers}
 
 
 def cases() -> dict[str, Callable[[], Answer]]:
