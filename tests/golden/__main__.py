@@ -21,18 +21,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CASE", help="only cases that begin with this")
     parser.add_argument("--write", action="store_true", help="record the answers anew")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="where all documents made go")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for all documents made")
     asked = parser.parse_args()
     os.environ.setdefault("NOVA_KERNELS", "compile")
     os.environ.pop("COLUMNS", None)
-    kept = asked.keep or Path(tempfile.mkdtemp(prefix="nova-golden-"))
     chosen = {
         name: record
         for name, record in cases().items()
         if not asked.names or name.startswith(tuple(asked.names))
     }
+    if asked.keep and asked.keep.exists():
+        parser.error(f"--keep {asked.keep}: is there already; give a folder to be made")
     if not chosen:
         parser.error(f"no case begins with {' or '.join(asked.names)}")
+    kept = asked.keep or Path(tempfile.mkdtemp(prefix="nova-golden-"))
     changed = []
     for name, record in chosen.items():
         folder = kept.resolve() / name
