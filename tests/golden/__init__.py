@@ -7,4 +7,9 @@ goes through the command ``nova``, so goldens outlive what is behind it.
 * ``python -m tests.golden`` compares, and names the file, the place, the old and the new value.
 * ``python -m tests.golden --write`` records anew.
 * With names of cases (``pairs/heights``, ``live``), either does only these.
+
+The runs ``flink``, ``flink-load`` and ``flink-queries`` took place, on a virtual rack; ``storm``,
+``spark`` and ``flink-from-kafka`` are drawn, by ``tests/nova_harness/report_runs.py``. To replace one,
+copy a run of a few hundred results without ``dataflow.json`` and ``hosts.parquet``, take out of
+``environment.json`` what names the machine, and record anew.
 """

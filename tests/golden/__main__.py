@@ -21,7 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CASE", help="only cases that begin with this")
     parser.add_argument("--write", action="store_true", help="record the answers anew")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for all documents made")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="a new folder for all documents made"
+    )
     asked = parser.parse_args()
     os.environ.setdefault("NOVA_KERNELS", "compile")
     os.environ.pop("COLUMNS", None)

@@ -16,6 +16,9 @@ VOLATILE = {
 }
 """Fields that are left out wherever they occur, with the reason."""
 
+CODE = {".py", ".jar", ".java", ".scala", ".class"}
+"""Files of bundles that are left out: they are parts of Nova."""
+
 DIGITS = 6
 """Significant digits of numbers: sums differ in the last ones from processor to processor."""
 NOTHING = 1e-9

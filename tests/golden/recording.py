@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nova_core.cli import cli
 
-from .comparison import brief, plain
+from .comparison import CODE, brief, plain
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -90,11 +90,6 @@ BUNDLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "storm": ("pairs", "storm", ("home=" + HOME,)),
     "spark": ("pairs", "spark", ("spark_home=" + HOME, "python=/opt/python")),
-    "spark-from-kafka": (
-        "pairs",
-        "spark",
-        ("spark_home=" + HOME, "python=/opt/python", "kafka=10.0.0.9:9092"),
-    ),
     "spark-stages": ("queries", "spark", ("form=stages",)),
     "kafka": ("pairs", "kafka", ()),
     "nebulastream": ("pairs", "nebulastream", ()),
@@ -105,8 +100,6 @@ TRANSLATED = {
     "pairs": ("running-example", "rooms", "two-regions", "several-joins-and-sinks"),
     "queries": ("hall", "picking", "climate-sql"),
 }
-CODE = {".py", ".jar", ".java", ".scala", ".class"}
-"""Files of bundles of which only the names are recorded: they are parts of Nova."""
 
 
 def run(*arguments: str) -> click.testing.Result:
@@ -225,9 +218,8 @@ def bundles(engine: str, problems: Iterable[Path], settings: tuple[str, ...]) ->
         )
         answer[folder] = {"says": lines}
         for file in sorted(Path(folder).rglob("*")):
-            if file.is_file():
-                name = str(file.relative_to(folder))
-                answer[folder][name] = "" if file.suffix in CODE else brief(file.read_text())
+            if file.is_file() and file.suffix not in CODE:
+                answer[folder][str(file.relative_to(folder))] = brief(file.read_text())
     return answer
 
 
