@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -21,28 +22,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CASE", help="only cases that begin with this")
     parser.add_argument("--write", action="store_true", help="record the answers anew")
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="a new folder for all documents made"
-    )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for the documents")
     asked = parser.parse_args()
     os.environ.setdefault("NOVA_KERNELS", "compile")
     os.environ.pop("COLUMNS", None)
-    chosen = {
-        name: record
-        for name, record in cases().items()
-        if not asked.names or name.startswith(tuple(asked.names))
-    }
+    known = cases()
+    chosen = [name for name in known if name.startswith(tuple(asked.names or [""]))]
     if asked.keep and asked.keep.exists():
         parser.error(f"--keep {asked.keep}: is there already; give a folder to be made")
     if not chosen:
         parser.error(f"no case begins with {' or '.join(asked.names)}")
     kept = asked.keep or Path(tempfile.mkdtemp(prefix="nova-golden-"))
     changed = []
-    for name, record in chosen.items():
+    for name in chosen:
         folder = kept.resolve() / name
         folder.mkdir(parents=True)
         with contextlib.chdir(folder):
-            answer = json.loads(text_of(record()))
+            answer = json.loads(text_of(known[name]()))
         lines = list(differences(recorded(name), answer, f"{name}.json"))
         if asked.write:
             path = EXPECTED / f"{name}.json"
@@ -53,6 +49,13 @@ def main() -> int:
             print(*lines[:SHOWN], sep="\n")
             if len(lines) > SHOWN:
                 print(f"{name}.json: {len(lines) - SHOWN} more differences")
+    for path in list(EXPECTED.rglob("*.json")):
+        name = str(path.relative_to(EXPECTED).with_suffix(""))
+        if name not in known:
+            changed.append(name)
+            print(f"{name}.json: no case has this name")
+            if asked.write:
+                path.unlink()
     print(f"{len(changed)} of {len(chosen)} goldens differ")
     if changed:
         print(
@@ -60,6 +63,8 @@ def main() -> int:
             f"`python -m tests.golden --keep OLD {changed[0]}` on the commit that wrote the goldens"
             f" (`git worktree add`), then `diff -r OLD {kept}`."
         )
+    elif not asked.keep:
+        shutil.rmtree(kept)
     return int(bool(changed) and not asked.write)
 
 

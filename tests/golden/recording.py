@@ -80,22 +80,19 @@ LIVE: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Problem and options of each file of events."""
 
-HOME = "/opt/engine"
+SPARK = "spark_home=/opt/engine", "python=/opt/python"
+BROKER = "connectors=/opt/connectors", "kafka=10.0.0.9:9092"
 BUNDLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "flink": ("pairs", "flink", ("home=" + HOME,)),
-    "flink-from-kafka": (
-        "pairs",
-        "flink",
-        ("home=" + HOME, "connectors=/opt/connectors", "kafka=10.0.0.9:9092"),
-    ),
-    "storm": ("pairs", "storm", ("home=" + HOME,)),
-    "spark": ("pairs", "spark", ("spark_home=" + HOME, "python=/opt/python")),
+    "flink": ("pairs", "flink", ("home=/opt/engine",)),
+    "flink-from-kafka": ("pairs", "flink", ("home=/opt/engine", *BROKER)),
+    "storm": ("pairs", "storm", ("home=/opt/engine",)),
+    "spark": ("pairs", "spark", SPARK),
     "spark-stages": ("queries", "spark", ("form=stages",)),
     "kafka": ("pairs", "kafka", ()),
     "nebulastream": ("pairs", "nebulastream", ()),
     "nebulastream-0.x": ("pairs", "nebulastream", ("nes_version=0.x",)),
 }
-"""Kind of problems, engine and settings of each translation."""
+"""Kind of problems, engine and settings of each translation; none depends on this machine."""
 TRANSLATED = {
     "pairs": ("running-example", "rooms", "two-regions", "several-joins-and-sinks"),
     "queries": ("hall", "picking", "climate-sql"),
@@ -113,31 +110,23 @@ def run(*arguments: str) -> click.testing.Result:
 def said(*arguments: str) -> list[str]:
     """The lines that a command writes, and its exit code unless it is 0."""
     result = run(*arguments)
-    lines = [line.rstrip() for line in result.output.splitlines()]
-    return [line for line in lines if line] + (
-        [f"exit {result.exit_code}"] * bool(result.exit_code)
-    )
-
-
-def installed(group: str) -> list[str]:
-    """Names of entry points."""
-    return sorted({one.name for one in entry_points(group=group)})
+    ending = [f"exit {result.exit_code}"] if result.exit_code else []
+    return [*filter(None, map(str.rstrip, result.output.splitlines())), *ending]
 
 
 def plan(name: str, *options: str) -> Any:
     """Write a plan of ``problem.yaml`` as ``NAME.json``, and return it; or the refusal."""
     result = run("plan", "problem.yaml", "--no-baselines", "-o", f"{name}.json", *options)
-    return (
-        result.output.strip() if result.exit_code else json.loads(Path(f"{name}.json").read_text())
-    )
+    if result.exit_code:
+        return result.output.strip()
+    return json.loads(Path(f"{name}.json").read_text())
 
 
 def plans(path: Path, kind: str) -> Answer:
     """Plans of all strategies and variants, and what is said about some of them."""
     shutil.copy(path, "problem.yaml")
-    chosen = {
-        name: ("--strategy", name, *SETTINGS.get(name, ())) for name in installed("nova.strategies")
-    }
+    strategies = {one.name for one in entry_points(group="nova.strategies")}
+    chosen = {name: ("--strategy", name, *SETTINGS.get(name, ())) for name in sorted(strategies)}
     chosen |= {f"nova, {name}": options for name, options in VARIANTS[kind].items()}
     made = {name: plan(name, *options) for name, options in chosen.items()}
     answer: Answer = {name: _summary(one) for name, one in made.items()}
@@ -192,8 +181,8 @@ def live(events: Path, problem: Path, options: tuple[str, ...]) -> Answer:
     answer: Answer = {"deltas": []}
     accepted = []
     for text, delta in zip(texts, deltas, strict=True):
-        changes = {key: plain(value) for key, value in delta.items() if value}
-        answer["deltas"].append({"event": text} | changes)
+        changes = {key: value for key, value in delta.items() if value}
+        answer["deltas"].append({"event": text} | plain(changes))
         accepted += [text] * ("error" not in delta)
     Path("accepted.jsonl").write_text("\n".join(accepted) + "\n")
     files = ("accepted.jsonl", "-o", "new.json", "--problem-output", "new.yaml")
@@ -212,11 +201,8 @@ def bundles(engine: str, problems: Iterable[Path], settings: tuple[str, ...]) ->
         plan("plan")
         chosen = [word for one in settings for word in ("--set", one)]
         folder = path.stem
-        lines = said(
-            *("translate", "plan.json", "-p", "problem.yaml", "--engine", engine, "-o", folder),
-            *chosen,
-        )
-        answer[folder] = {"says": lines}
+        chosen += ["--engine", engine, "-o", folder]
+        answer[folder] = {"says": said("translate", "plan.json", "-p", "problem.yaml", *chosen)}
         for file in sorted(Path(folder).rglob("*")):
             if file.is_file() and file.suffix not in CODE:
                 answer[folder][str(file.relative_to(folder))] = brief(file.read_text())
