@@ -19,7 +19,7 @@ from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Ints, Problem
 from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import Strategy
-from nova_core.strategies.nes.hierarchy import (
+from nova_research.nebulastream.hierarchy import (
     Hierarchy,
     HierarchyParameters,
     derive_hierarchy,

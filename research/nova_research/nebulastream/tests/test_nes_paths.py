@@ -13,7 +13,7 @@ from problem_families import FAMILIES
 
 from nova_core.errors import ProblemError
 from nova_core.strategies import create
-from nova_core.strategies.nes.hierarchy import (
+from nova_research.nebulastream.hierarchy import (
     Hierarchy,
     HierarchyParameters,
     derive_hierarchy,

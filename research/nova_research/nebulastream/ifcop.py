@@ -16,8 +16,8 @@ from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import WHOLE, check_range
-from nova_core.strategies.nes.hierarchy import Hierarchy, HierarchyParameters
-from nova_core.strategies.nes.placing import (
+from nova_research.nebulastream.hierarchy import Hierarchy, HierarchyParameters
+from nova_research.nebulastream.placing import (
     Expanded,
     ExpandedQuery,
     HierarchyStrategy,

@@ -16,7 +16,7 @@ from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.strategies import create
-from nova_core.strategies.nes.ifcop import Candidates, IfcopParameters
+from nova_research.nebulastream.ifcop import Candidates, IfcopParameters
 
 ROOMY = [9.0] * 9
 

@@ -19,7 +19,7 @@ from nova_core.scratch import run_folder
 settings.register_profile("nova", deadline=None)
 settings.load_profile("nova")
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent
 
 
 # What else than a file stays on one worker.

@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 from nova_core.model.operator_graph import Operator, OperatorGraph
-from nova_core.strategies.nes.hierarchy import Hierarchy
-from nova_core.strategies.nes.placing import Resources
+from nova_research.nebulastream.hierarchy import Hierarchy
+from nova_research.nebulastream.placing import Resources
 
 TOPOLOGY = Hierarchy(0, {1: [0], 2: [0], 3: [1], 4: [1, 2], 5: [2], 6: [3, 4], 7: [4, 5], 8: [5]})
 

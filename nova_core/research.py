@@ -1,0 +1,24 @@
+"""What the distribution nova-research adds by entry points, to say so where it is not installed."""
+
+from __future__ import annotations
+
+from nova_core.extras import install_command
+
+# By group of entry points, as in research/pyproject.toml.
+NAMES = {
+    "nova.strategies": (*("nes-bottom-up", "nes-top-down", "ifcop"),),
+    "nova.commands": (),
+}
+
+
+def absent(group: str, what: str, name: str) -> str:
+    """The line for a name that is not installed; empty where nova-research does not bring it.
+
+    Args:
+        group: of the entry points.
+        what: what the line calls it before its name.
+        name: of the entry point.
+    """
+    if name not in NAMES.get(group, ()):
+        return ""
+    return f"{what} {name}: is part of nova-research; {install_command('research')}"
