@@ -43,6 +43,9 @@ class Kernels:
         cache: where numba keeps them, or None where nothing can be written.
         state: of their sources, as a name.
         defined: each function with its options for numba.
+        compiling: ``module:function`` that has all of them compiled; empty where they never run as
+            plain Python.
+        called: packages whose kernels they call; numba compiles these first.
         begun: whether this process has had them compiled in the background.
     """
 
@@ -50,6 +53,8 @@ class Kernels:
     cache: Path | None
     state: str
     defined: list[tuple[FunctionType, dict[str, Any]]]
+    compiling: str
+    called: list[Kernels]
     begun: bool = False
 
     @property
@@ -106,15 +111,16 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 
 @contextmanager
-def kernel_cache(package: str, *called: str, plain: bool = False) -> Iterator[None]:
+def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
     """Import the kernels of a package inside; they are cached beside it, or for the user.
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
         called: likewise, of other packages whose kernels they call.
-        plain: whether they may run as plain Python, with the same results.
+        plain: ``module:function`` that has all of them compiled, where until then they may run as
+            plain Python, with the same results.
     """
-    if called:  # what is compiled calls nothing else
+    if called and not plain:  # what is compiled calls nothing else
         compile_first()
     yield
     here = Path(package).parent
@@ -124,7 +130,8 @@ def kernel_cache(package: str, *called: str, plain: bool = False) -> Iterator[No
     for each in (package, *called):
         sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
-    kernels = Kernels(name, _place(here / "__pycache__", digest), digest, mine)
+    below = [one for one in packages.values() if sys.modules[one.package].__file__ in called]
+    kernels = Kernels(name, _place(here / "__pycache__", digest), digest, mine, plain, below)
     with _lock:
         _defined[:] = [one for one in _defined if one not in mine]
         packages[name] = kernels
@@ -185,12 +192,14 @@ def _setting() -> str:
 
 
 def _ready(kernels: Kernels) -> bool:
-    return _setting() != "interpret" and kernels.are_compiled()
+    below = all(one not in _plain for one in kernels.called)
+    return _setting() != "interpret" and below and kernels.are_compiled()
 
 
 def _in_background(kernels: Kernels) -> None:
     """Compile them in a process of their own, unless that was tried or somebody forbids it."""
-    if not kernels.begun and _setting() != "interpret":
+    below = all(one.are_compiled() for one in kernels.called)
+    if not kernels.begun and below and _setting() != "interpret":
         from nova_core.compile_kernels import start
 
         kernels.begun = True

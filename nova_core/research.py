@@ -6,7 +6,11 @@ from nova_core.extras import install_command
 
 # By group of entry points, as in research/pyproject.toml.
 NAMES = {
-    "nova.strategies": (*("nes-bottom-up", "nes-top-down", "ifcop"),),
+    "nova.strategies": (
+        *("nes-bottom-up", "nes-top-down", "ifcop"),
+        *("sbon-relaxation", "sbon-optimal", "sbon-ip-multicast"),
+        *("sbon-producer", "sbon-consumer", "sbon-random"),
+    ),
     "nova.commands": (),
 }
 

@@ -1,4 +1,4 @@
-"""Figures that show why ours differ: readings of Algorithm 1, migration, WhiteWater's examples."""
+"""Figures that show why ours differ: readings of Algorithm 1, WhiteWater's examples."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nova_core.errors import NovaError
 from nova_harness.reproduce.base import Run
 from nova_harness.reproduce.fig7_readings import READINGS, Fig7Readings, ReadingsParameters
-from nova_harness.reproduce.sbon_migration import SbonMigration, SbonMigrationParameters, Variant
 from nova_harness.reproduce.whitewater_examples import ExamplesParameters, WhitewaterExamples
 
 
@@ -25,29 +23,6 @@ def test_what_algorithm_1_leaves_open_is_worth(shared_data: Path) -> None:
     # Replicas that take their inputs each for themselves are farther away, and near the paper's.
     assert each.delta == pytest.approx(each.published, abs=1.5)
     assert rows["always cut, merged"].replicas > merged.replicas
-
-
-def test_queries_that_may_migrate_use_less_where_they_began_badly() -> None:
-    variants = (
-        Variant("measured", load=0.0, measured=True),
-        Variant("never", load=0.0, displacement=1e6),
-        Variant("unaware", load=0.0, measured=True, first_neighbours=3),
-    )
-    asked = SbonMigrationParameters(
-        nodes=40, synthetic_nodes=50, synthetic_hours=3, pairs=10, groups=3, neighbours=12,
-        variants=variants,
-    )  # fmt: skip
-    result = SbonMigration().run(asked, Run())
-    measured, never, unaware = result.rows
-    assert (never.usage, never.less, never.more, never.moves) == (0, 0, 0, 0)
-    assert measured.usage <= 0
-    assert unaware.usage < measured.usage
-    assert unaware.moves > 0
-    assert len(result.pairs) == 30
-    with pytest.raises(NovaError, match="nodes is 130; 50 were measured"):
-        SbonMigration().run(SbonMigrationParameters(synthetic_nodes=50), Run())
-    with pytest.raises(NovaError, match="one hour; expected two or more"):
-        SbonMigration().run(SbonMigrationParameters(latencies=("a",)), Run())
 
 
 def test_whitewaters_examples_come_out_as_in_the_text() -> None:

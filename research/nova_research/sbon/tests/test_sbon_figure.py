@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 from nova_core.cli import cli
 from nova_core.errors import NovaError
 from nova_harness.reproduce.base import Run
-from nova_harness.reproduce.sbon import PUBLISHED, Reuse, Sbon, SbonParameters
-from nova_harness.reproduce.sbon_queries import (
+from nova_research.sbon.figure import PUBLISHED, Reuse, Sbon, SbonParameters
+from nova_research.sbon.queries import (
     aggregations,
     delays,
     same_aggregation,
     usage_by_query,
 )
-from nova_workloads.transit_stub import TransitStubParameters, transit_stub
+from nova_research.sbon.transit_stub import TransitStubParameters, transit_stub
 
 SMALL = TransitStubParameters(transit_domains=3, transit_nodes=3, stubs=2, stub_nodes=4)
 

@@ -10,9 +10,9 @@ from operator_graphs import random_graph, space
 
 from nova_core.errors import ProblemError
 from nova_core.model.operator_graph import Operator, OperatorGraph
-from nova_core.strategies.sbon.mapping import Mapper
-from nova_core.strategies.sbon.relaxation import Placement, needs, relaxation
-from nova_core.strategies.sbon.running import (
+from nova_research.sbon.mapping import Mapper
+from nova_research.sbon.relaxation import Placement, needs, relaxation
+from nova_research.sbon.running import (
     ReuseParameters,
     Shared,
     Thresholds,

@@ -19,12 +19,12 @@ from nova_core.costspace import CostSpace, embed, sample_pairs
 from nova_core.errors import NovaError
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats
-from nova_core.strategies.sbon.mapping import Mapper
-from nova_core.strategies.sbon.relaxation import relaxation
-from nova_core.strategies.sbon.running import Thresholds, reoptimize
 from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
 from nova_harness.reproduce.inputs import HOURS, latencies
-from nova_harness.reproduce.sbon_queries import aggregations, delays, usage_by_query
+from nova_research.sbon.mapping import Mapper
+from nova_research.sbon.queries import aggregations, delays, usage_by_query
+from nova_research.sbon.relaxation import relaxation
+from nova_research.sbon.running import Thresholds, reoptimize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -19,20 +19,20 @@ from nova_core.costspace import CostSpace, embed, errors, sample_pairs
 from nova_core.errors import NovaError
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats, Ints
-from nova_core.strategies.sbon import comparators
-from nova_core.strategies.sbon.mapping import Mapper
-from nova_core.strategies.sbon.relaxation import relaxation
-from nova_core.strategies.sbon.running import ReuseParameters, share
 from nova_core.strategies.trees import RootedTree
 from nova_harness.reproduce.base import Figure, Run, Table, listed
 from nova_harness.reproduce.inputs import SpaceParameters
-from nova_harness.reproduce.sbon_queries import (
+from nova_research.sbon import comparators
+from nova_research.sbon.mapping import Mapper
+from nova_research.sbon.queries import (
     aggregations,
     delays,
     same_aggregation,
     usage_by_query,
 )
-from nova_workloads.transit_stub import TransitStub, TransitStubParameters, transit_stub
+from nova_research.sbon.relaxation import relaxation
+from nova_research.sbon.running import ReuseParameters, share
+from nova_research.sbon.transit_stub import TransitStub, TransitStubParameters, transit_stub
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -87,7 +87,7 @@ class SbonParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw
         producers: of a query.
         rate: what each sends, KB/s.
         selectivity: how many times less an aggregator emits.
-        topology: parameters that differ from the text; see `nova_workloads.transit_stub`.
+        topology: parameters that differ from the text; see `nova_research.sbon.transit_stub`.
         neighbours: others that every node measures.
         space: embedded by Vivaldi: three latency dimensions, as in the text's prototype, and a
             height, which is one more dimension for the mapping.

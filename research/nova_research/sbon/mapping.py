@@ -200,7 +200,7 @@ class Mapper:
             InfeasibleError: when no node may run operators.
         """
         from nova_core.placement.kernels.capacity_tree import build
-        from nova_core.placement.kernels.hosts import map_in_turn
+        from nova_research.sbon.kernels.hosts import map_in_turn
 
         assert self.room is not None
         require_hosts(self._host)

@@ -1,4 +1,4 @@
-"""Exact searches that other strategies make on the same tree, one operator after the other."""
+"""Exact searches on the tree of nodes by capacity, one operator after the other."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nova_core.errors import ProblemError
-from nova_workloads.transit_stub import TransitStubParameters, transit_stub
+from nova_research.sbon.transit_stub import TransitStubParameters, transit_stub
 
 SMALL = TransitStubParameters(transit_domains=3, transit_nodes=3, stubs=2, stub_nodes=4)
 

@@ -17,8 +17,8 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.strategies.base import Strategy, able_workers, check_range
 from nova_core.strategies.baselines import Sink
-from nova_core.strategies.sbon.mapping import require_hosts
 from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, shortest_ways
+from nova_research.sbon.mapping import require_hosts
 
 # Towards a sink: the tree all routes to it form.
 RoutesTo = Callable[[int], RootedTree]
@@ -314,7 +314,7 @@ def _cheapest(problem: Problem, fit: Ints, pairs: Ints) -> Ints:
     Costs may differ from those of trying all in their last digits.
     """
     from nova_core.placement.kernels.capacity_tree import build
-    from nova_core.placement.kernels.hosts import cheapest
+    from nova_research.sbon.kernels.hosts import cheapest
 
     position, height = problem.latency_position, problem.nodes.height
     count = len(position)

@@ -16,7 +16,7 @@ from nova_core.evaluation import evaluate
 from nova_core.model.objectives import leg_weights
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.strategies import create, place
-from nova_core.strategies.sbon.comparators import (
+from nova_research.sbon.comparators import (
     consumer,
     ip_multicast,
     neighbour_routes,
@@ -24,8 +24,8 @@ from nova_core.strategies.sbon.comparators import (
     producer,
     random_nodes,
 )
-from nova_core.strategies.sbon.mapping import Mapper
-from nova_core.strategies.sbon.relaxation import Damping, Springs, needs, relaxation
+from nova_research.sbon.mapping import Mapper
+from nova_research.sbon.relaxation import Damping, Springs, needs, relaxation
 from nova_workloads.topology import generate
 
 SEEDS = st.integers(0, 10_000)

@@ -7,7 +7,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.problem import Floats, Ints
-from nova_workloads.transit_stub import TransitStub
+from nova_research.sbon.transit_stub import TransitStub
 
 
 def aggregations(

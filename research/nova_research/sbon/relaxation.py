@@ -20,7 +20,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import POSITIVE, Strategy, check_range
-from nova_core.strategies.sbon.mapping import NEAREST, Mapper
+from nova_research.sbon.mapping import NEAREST, Mapper
 
 UNIT = 9.0
 """What the links of the text's queries carry together, KB/s (section 4.1): four times 2 and 1.

@@ -18,8 +18,8 @@ from nova_core.errors import ProblemError
 from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.strategies.base import check_range
-from nova_core.strategies.sbon.mapping import Mapper
-from nova_core.strategies.sbon.relaxation import Damping, Placement, Springs, at_rest, needs
+from nova_research.sbon.mapping import Mapper
+from nova_research.sbon.relaxation import Damping, Placement, Springs, at_rest, needs
 
 
 @dataclass(frozen=True)
