@@ -80,7 +80,7 @@ NOT_COUNTED = (
     "tests/nova_core/placement/test_nova.py",
     "tests/nova_core/service/test_service_fuzz.py",
     "tests/nova_core/strategies/test_every_strategy.py",
-    "tests/nova_core/strategies/test_whitewater_search.py",
+    "research/nova_research/whitewater/tests/test_whitewater_search.py",
     "tests/nova_engines/test_handover_faults.py",
     "tests/nova_harness/test_control_faults.py",
 )

@@ -10,8 +10,10 @@ NAMES = {
         *("nes-bottom-up", "nes-top-down", "ifcop"),
         *("sbon-relaxation", "sbon-optimal", "sbon-ip-multicast"),
         *("sbon-producer", "sbon-consumer", "sbon-random"),
+        *("whitewater-greedy", "whitewater-tabu"),
+        *("whitewater-reactive-tabu", "whitewater-annealing"),
     ),
-    "nova.commands": (),
+    "nova.commands": ("query.reorder",),
 }
 
 

@@ -164,8 +164,8 @@ def test_folders_of_the_core_import_one_way() -> None:
 
 
 def test_the_core_is_tested_without_what_is_built_on_it() -> None:
-    """Its tests take problems, queries and events at random from the workloads, and no more."""
-    allowed = {"topology", "operator_queries", "live_events"}
+    """Its tests take problems and events at random from the workloads, and no more."""
+    allowed = {"topology", "live_events"}
     modules = CORE | {f"nova_workloads.{name}" for name in allowed}
     files = sorted((ROOT / "tests" / "nova_core").rglob("*.py"))
     wrong = [

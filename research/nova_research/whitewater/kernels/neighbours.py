@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nova_core.strategies.whitewater.kernels.columns import (
+from nova_research.whitewater.kernels.columns import (
     FILTER,
     JOIN,
     PROJECT,
@@ -23,7 +23,7 @@ from nova_core.strategies.whitewater.kernels.columns import (
     compiled,
     inlined,
 )
-from nova_core.strategies.whitewater.kernels.throughput import (
+from nova_research.whitewater.kernels.throughput import (
     arrive,
     derive,
     late,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nova_core.strategies.whitewater.kernels.columns import (
+from nova_research.whitewater.kernels.columns import (
     PROJECT,
     RANKED,
     SOURCE,

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_core.strategies.whitewater import Network, ProfiledOperator, ProfiledQuery
-from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
-from nova_core.strategies.whitewater.kernels.columns import Given, State
-from nova_core.strategies.whitewater.search import random_nodes
-from nova_core.strategies.whitewater.tables import given_columns, inputs_of, state_columns
-from nova_workloads.operator_queries import SMALL, QueryShape, random_query
+from nova_research.whitewater import Network, ProfiledOperator, ProfiledQuery
+from nova_research.whitewater.kernels import neighbours, throughput, walks
+from nova_research.whitewater.kernels.columns import Given, State
+from nova_research.whitewater.random_queries import SMALL, QueryShape, random_query
+from nova_research.whitewater.search import random_nodes
+from nova_research.whitewater.tables import given_columns, inputs_of, state_columns
 
 SHAPES = (SMALL, QueryShape((1, 4), 12, 4, 3))
 Row = frozenset[tuple[str, int]]

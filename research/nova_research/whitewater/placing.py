@@ -19,10 +19,10 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Links, Problem
 from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
-from nova_core.strategies.whitewater.query import Network, ProfiledOperator, ProfiledQuery
+from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 
 if TYPE_CHECKING:
-    from nova_core.strategies.whitewater.search import Solution
+    from nova_research.whitewater.search import Solution
 
 # The paper's parameters suit queries of up to this many joins; more joins get more iterations ...
 JOINS = 25
@@ -46,7 +46,7 @@ class PlacementParameters:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from nova_core.strategies.whitewater.search import SearchParameters
+        from nova_research.whitewater.search import SearchParameters
 
         check_range("whitewater:", self, "options", 1, expected=WHOLE)
         SearchParameters(**self.of_search())
@@ -151,7 +151,7 @@ class _Searching(Strategy):
         self, query: ProfiledQuery, network: Network, placed: int
     ) -> tuple[Solution, dict[str, float]]:
         """The search's solution for ``placed`` operators, and notes for the plan."""
-        from nova_core.strategies.whitewater.search import SearchParameters, optimize
+        from nova_research.whitewater.search import SearchParameters, optimize
 
         settings = scaled(self.parameters.of_search(), placed, self.parameters.options)
         method = self.name.removeprefix("whitewater-")

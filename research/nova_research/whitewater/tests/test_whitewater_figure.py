@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
 from nova_core.errors import ProblemError
-from nova_harness.reproduce.whitewater import WhitewaterParameters
-from nova_workloads.operator_queries import LARGE, SMALL, QueryShape, random_query
+from nova_research.whitewater.figure import WhitewaterParameters
+from nova_research.whitewater.random_queries import LARGE, SMALL, QueryShape, random_query
 
 PARAMETERS = """{figure: whitewater, small: 3, large: 2,
  small_shape: {sources: [1, 2], operators: 6, nodes: 4, options: 2},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.strategies.whitewater.query import Inputs, Network, ProfiledQuery, bottom_up
+from nova_research.whitewater.query import Inputs, Network, ProfiledQuery, bottom_up
 
 TOLERANCE = 1e-9
 

@@ -22,7 +22,7 @@ from nova_core.model.query_binding import bind
 from nova_core.model.query_graph import expand
 from nova_core.model.verify import verify
 from nova_core.strategies import place
-from nova_core.strategies.whitewater.reordering import reordered
+from nova_research.whitewater.reordering import reordered
 
 SOME = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

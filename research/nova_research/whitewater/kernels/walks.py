@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nova_core.strategies.whitewater.kernels.columns import Floats, Given, Ints, State, compiled
-from nova_core.strategies.whitewater.kernels.neighbours import (
+from nova_research.whitewater.kernels.columns import Floats, Given, Ints, State, compiled
+from nova_research.whitewater.kernels.neighbours import (
     LOGICAL,
     PHYSICAL,
     apply,
@@ -16,7 +16,7 @@ from nova_core.strategies.whitewater.kernels.neighbours import (
     swap_slot,
     trial,
 )
-from nova_core.strategies.whitewater.kernels.throughput import refresh
+from nova_research.whitewater.kernels.throughput import refresh
 
 # A gain below this is rounding.
 GAIN = 1e-9

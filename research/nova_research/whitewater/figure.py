@@ -18,10 +18,10 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.model.problem import Floats
-from nova_core.strategies.whitewater import METHODS, SearchParameters, optimize
 from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
 from nova_harness.reproduce.kept_runs import KeptRuns
-from nova_workloads.operator_queries import LARGE, SMALL, QueryShape, random_query
+from nova_research.whitewater import METHODS, SearchParameters, optimize
+from nova_research.whitewater.random_queries import LARGE, SMALL, QueryShape, random_query
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ class WhitewaterParameters(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     Attributes:
         small: number of queries of section 6.1, with seeds from 0 on.
         large: queries of section 6.2.
-        small_shape: their size, as `nova_workloads.operator_queries.QueryShape`.
+        small_shape: their size, as `nova_research.whitewater.random_queries.QueryShape`.
         large_shape: likewise; the paper does not say how many nodes there are.
         small_searches: run on small queries.
         large_searches: run on large queries.

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import Meta
 
 from nova_core.model.problem import Links
-from nova_core.strategies.whitewater import (
+from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
+from nova_research.whitewater import (
     Network,
     ProfiledOperator,
     ProfiledQuery,
@@ -23,8 +24,7 @@ from nova_core.strategies.whitewater import (
     Solution,
     optimize,
 )
-from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
-from nova_workloads.operator_queries import COSTS, LARGE, WINDOW, QueryShape, random_query
+from nova_research.whitewater.random_queries import COSTS, LARGE, WINDOW, QueryShape, random_query
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

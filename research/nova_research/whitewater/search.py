@@ -12,9 +12,9 @@ import numpy as np
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Ints
 from nova_core.strategies.base import WHOLE, check_range
-from nova_core.strategies.whitewater.kernels import neighbours, throughput, walks
-from nova_core.strategies.whitewater.query import Inputs, Network, ProfiledQuery
-from nova_core.strategies.whitewater.tables import given_columns, inputs_of, state_columns
+from nova_research.whitewater.kernels import neighbours, throughput, walks
+from nova_research.whitewater.query import Inputs, Network, ProfiledQuery
+from nova_research.whitewater.tables import given_columns, inputs_of, state_columns
 
 # Reactive tabu search (Battiti and Tecchiolli 1994): configurations seen more than so often ...
 REPETITIONS = 3

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.strategies.whitewater.kernels import columns
-from nova_core.strategies.whitewater.kernels.columns import Given, State
-from nova_core.strategies.whitewater.query import (
+from nova_research.whitewater.kernels import columns
+from nova_research.whitewater.kernels.columns import Given, State
+from nova_research.whitewater.query import (
     Inputs,
     Network,
     ProfiledOperator,

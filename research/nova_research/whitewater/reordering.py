@@ -21,13 +21,13 @@ from nova_core.model.problem import Problem
 from nova_core.model.queries import Filter, Join, LogicalOperator, Query, inputs_of
 from nova_core.model.query_binding import Bound, bind, bound_queries, keyed_streams
 from nova_core.model.query_graph import expand
-from nova_core.strategies.whitewater.query import (
+from nova_research.whitewater.query import (
     Network,
     ProfiledOperator,
     ProfiledQuery,
     bottom_up,
 )
-from nova_core.strategies.whitewater.search import SearchParameters, optimize
+from nova_research.whitewater.search import SearchParameters, optimize
 
 # An order must be better by this share, or the written one stays.
 LEAST_GAIN = 1e-9
