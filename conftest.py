@@ -41,9 +41,9 @@ SLOW = (
 )
 # What loads jax, whose threads do not go with tests that fork, is last on its worker.
 LAST = (
-    "tests/nova_core/learned/test_network.py",
-    "tests/nova_harness/test_reproduce_costream.py",
-    "tests/nova_learn/test_learning.py",
+    "research/nova_research/costream/tests/test_network.py",
+    "research/nova_research/costream/tests/test_costream_figure.py",
+    "research/nova_research/costream/tests/test_learning.py",
 )
 # End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
 # cores made engines late), as do those that share an engine, a session of Spark or the test bed.

@@ -39,7 +39,6 @@ COMMANDS = {
         "plan",
         "check",
         "explain",
-        "predict",
         "plot",
         "diff",
         "replan",

@@ -12,8 +12,13 @@ NAMES = {
         *("sbon-producer", "sbon-consumer", "sbon-random"),
         *("whitewater-greedy", "whitewater-tabu"),
         *("whitewater-reactive-tabu", "whitewater-annealing"),
+        "costream",
     ),
-    "nova.commands": ("query.reorder",),
+    "nova.predictors": ("costream",),
+    "nova.commands": (
+        *("corpus", "learn", "predict"),
+        *("bench.predictions", "bench.simulator", "query.reorder"),
+    ),
 }
 
 

@@ -20,7 +20,8 @@ from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness.bench import queries, simulator
+from nova_harness.bench import queries
+from nova_research.costream import bench_simulator as simulator
 from nova_workloads.topology import generate
 
 

@@ -26,7 +26,7 @@ ADAPTERS = {
     "nova_storm",
 }
 RESEARCH = {"nova_research"}
-ALL = CORE | ADAPTERS | RESEARCH | {"nova_workloads", "nova_testbed", "nova_harness", "nova_learn"}
+ALL = CORE | ADAPTERS | RESEARCH | {"nova_workloads", "nova_testbed", "nova_harness"}
 
 # What adapters share.
 SHARED = {"nova_engines"}
@@ -55,7 +55,6 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
         }
         | {"nova_workloads.debs"},
     ),
-    "nova_learn": ("learning/nova_learn", CORE),
     "nova_harness": ("harness/nova_harness", ALL - RESEARCH),
     "nova_research": ("research/nova_research", ALL),
 }
@@ -123,8 +122,7 @@ INSIDE = {
     "placement": {"model"},
     "queries": {"model", "placement"},
     "evaluation": {"model", "placement"},
-    "learned": {"model", "placement", "queries"},
-    "strategies": {"model", "placement", "queries", "evaluation", "learned"},
+    "strategies": {"model", "placement", "queries", "evaluation"},
     "plotting": {"model", "costspace"},
     "service": {"model", "placement", "strategies"},
     "commands": {
@@ -133,7 +131,6 @@ INSIDE = {
         "placement",
         "strategies",
         "evaluation",
-        "learned",
         "plotting",
         "service",
     },
@@ -238,7 +235,7 @@ def test_nothing_is_used_that_only_developers_have() -> None:
                 name = named.get(top, top).replace("_", "-").lower()
                 if top in sys.stdlib_module_names or top in ALL or name in known:
                     continue
-                if extra_of(top) in (None, "dev"):
+                if extra_of(top) in (None, "nova-placement[dev]"):
                     wrong.add(f"{file.relative_to(ROOT)}: {top}")
     assert not wrong
 

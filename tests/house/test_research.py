@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
@@ -15,6 +16,8 @@ from nova_core import extensions, research
 from nova_core.cli import cli
 from nova_core.errors import NovaError, ProblemError
 from nova_core.extensions import Extensions
+from nova_core.model.examples import load_example
+from nova_core.model.files import write_problem
 from nova_core.strategies import create
 
 ROOT = Path(__file__).parents[2]
@@ -83,3 +86,19 @@ def test_a_missing_command_says_what_to_install(name: str) -> None:
     text = f"command {name}: is part of nova-research; pip install 'nova-placement[research]'"
     assert done.stderr == f"nova: error: {text}\n"
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("without_research")
+def test_plans_are_compared_without_predictions(tmp_path: Path) -> None:
+    write_problem(load_example("running-example"), tmp_path / "problem.yaml")
+    words = ["compare", str(tmp_path / "problem.yaml"), "nova", "sink", "--json"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["strategies"]
+    assert set(found) == {"nova", "sink"}
+    assert not any("predicted" in one for one in found.values())
+    (tmp_path / "model.npz").touch()
+    done = CliRunner().invoke(cli, [*words, "--model", str(tmp_path / "model.npz")])
+    assert done.exit_code == 2
+    text = "predictor costream: is part of nova-research; pip install 'nova-placement[research]'"
+    assert done.stderr == f"nova: error: {text}\n"

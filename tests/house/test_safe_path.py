@@ -17,7 +17,7 @@ from nova_harness.bench.base import measured
 from nova_testbed.rack import privileges
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("nova_core", "adapters", "workloads", "testbed", "harness", "learning", "research")
+ROOMS = ("nova_core", "adapters", "workloads", "testbed", "harness", "research")
 
 
 def commands(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -86,7 +86,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_benchmark_runs_nothing_from_the_current_directory(hostile: Path) -> None:
 
     case = kernels.Case(nodes=400, repeat=1)
-    assert measured("kernels", [case], kernels.Measurement)
+    assert measured(kernels.__name__, [case], kernels.Measurement)
     assert not (hostile / "taken").exists()
 
 

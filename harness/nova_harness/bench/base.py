@@ -1,6 +1,6 @@
 """Shared by all benchmarks: each case runs in its own process, and results become tables.
 
-A benchmark is a module of this package with a ``Case`` that has a ``label``, a ``Measurement``, a
+A benchmark is a module with a ``Case`` that has a ``label``, a ``Measurement``, a
 function ``measure`` from a case to measurements, and ``summary_table``. Each case has its own
 process, so that its memory is measured alone. ``python -m nova_harness.bench.base MODULE CASE``,
 with the case as JSON, writes a JSON list of measurements to stdout.
@@ -44,7 +44,7 @@ def measured(
     """Measure cases in turn, each in its own process; name the current one on stderr.
 
     Args:
-        module: of this package.
+        module: its name.
         cases: of its ``Case``.
         kind: its ``Measurement``.
         environment: variables set besides this process's.
@@ -117,8 +117,8 @@ def duration(seconds: float) -> str:
 def main(module: str, case: str) -> None:
     """Measure a case of a benchmark in this process."""
     try:
-        with extras.needed(module):
-            benchmark = import_module(f"nova_harness.bench.{module}")
+        with extras.needed(module.rpartition(".")[2]):
+            benchmark = import_module(module)
             measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
     except NovaError as error:
         console.fail(str(error))

@@ -10,6 +10,7 @@ import click
 
 from nova_core import paths
 from nova_core.commands import shared
+from nova_core.lazy_commands import OpenGroup
 from nova_core.numbers import SEED, NumberRange, at_least
 from nova_harness.commands.cluster import engine_option
 from nova_testbed.commands import shared as testbed
@@ -92,7 +93,7 @@ def repeat_option(default: int, help_text: str) -> Callable[[F], F]:
     )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OpenGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def bench() -> None:
     """Measure how fast Nova is on this machine."""
 
@@ -139,7 +140,7 @@ def kernels(
     if instances is not None:
         cases = benchmark.instance_cases(instances, of_case["repeat"]) + cases
     _some(cases, " or --instances")
-    measurements = measured("kernels", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     if plot is not None:
         benchmark.write_plot(measurements, plot)
     exponents = benchmark.exponents(measurements)
@@ -183,7 +184,7 @@ def costspace(sizes: list[int], output: Path | None, as_json: bool, **of_case: A
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    measurements = measured("costspace", cases, benchmark.Measurement, environment={})
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement, environment={})
     answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
 
 
@@ -212,7 +213,7 @@ def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    measurements = measured("live", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
@@ -232,64 +233,7 @@ def control(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    measurements = measured("control", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@click.option(
-    "--ranges",
-    type=click.Choice(["rack", "paper"]),
-    multiple=True,
-    default=("rack", "paper"),
-    show_default=True,
-    help="Of queries and hardware.",
-)
-@click.option("--load", type=NumberRange(0.01, 1000), default=4.0, show_default=True)
-@click.option("--traces", type=at_least(1), default=100, show_default=True)
-@seed_option
-@repeat_option(3, "; the quickest counts.")
-@shared.json_option
-def simulator(ranges: tuple[str, ...], as_json: bool, **of_case: Any) -> None:
-    """Time the simulator of placements on random queries, on one core.
-
-    Rates are --load times the usual ones. The first run compiles, which is not counted.
-    """
-    from nova_harness.bench import simulator as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(one, **of_case) for one in dict.fromkeys(ranges)]
-    measurements = measured("simulator", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@click.option(
-    "--filters", type=click.IntRange(1, 100), multiple=True, default=(2, 8), show_default=True
-)
-@click.option(
-    "--hidden",
-    type=click.IntRange(0, 1024),
-    default=64,
-    show_default=True,
-    help="Width of the network; 0 for the model that Nova brings.",
-)
-@click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True)
-@click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True)
-@click.option("--candidates", type=at_least(1), default=2000, show_default=True)
-@seed_option
-@repeat_option(5, "; the quickest counts.")
-@shared.json_option
-def predictions(filters: tuple[int, ...], as_json: bool, **of_case: Any) -> None:
-    """Time the learned cost model on candidate placements of a query, on one core.
-
-    A query has two streams, filters, a join and an aggregate. Rates are of CPU time.
-    """
-    from nova_harness.bench import predictions as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(many, **of_case) for many in dict.fromkeys(filters)]
-    measurements = measured("predictions", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
@@ -309,7 +253,7 @@ def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
         for objective in ("latency", "network-usage")
     ]
     _some(cases)
-    measurements = measured("queries", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
