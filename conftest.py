@@ -36,7 +36,9 @@ TOGETHER = (
 # What takes longest begins first, so that no worker is left with it while the others are done.
 SLOW = (
     "tests/nova_harness/test_experiment_",
-    "tests/nova_harness/test_reproduce",
+    "research/nova_research/nova/tests/",
+    "research/nova_research/sbon/tests/test_sbon_figure.py",
+    "research/nova_research/costream/tests/test_costream_figure.py",
     "tests/nova_workloads/test_spark_pipeline.py",
 )
 # What loads jax, whose threads do not go with tests that fork, is last on its worker.

@@ -7,6 +7,7 @@ from nova_core.extras import install_command
 # By group of entry points, as in research/pyproject.toml.
 NAMES = {
     "nova.strategies": (
+        "nova-paper",
         *("nes-bottom-up", "nes-top-down", "ifcop"),
         *("sbon-relaxation", "sbon-optimal", "sbon-ip-multicast"),
         *("sbon-producer", "sbon-consumer", "sbon-random"),
@@ -16,7 +17,7 @@ NAMES = {
     ),
     "nova.predictors": ("costream",),
     "nova.commands": (
-        *("corpus", "learn", "predict"),
+        *("corpus", "learn", "predict", "reproduce"),
         *("bench.predictions", "bench.simulator", "query.reorder"),
     ),
 }

@@ -244,28 +244,6 @@ class Nova(Strategy):
         return state
 
 
-@dataclass(frozen=True)
-class NovaPaperParameters(NovaParameters):
-    """Parameters of `Nova`, with the paper's choices where Nova's own differ."""
-
-    index: Index = "kdtree"
-    refine: bool | None = False
-
-
-class NovaPaper(Nova):
-    """Algorithm 1 as the paper has it, to see what Nova's improvements bring.
-
-    Joins choose one after the other among their k nearest nodes, are cut over these where none has
-    room, and are not moved afterwards (section 3.4). What fits on no k nodes is placed as `Nova`
-    does. Whole queries are not the algorithm's.
-    """
-
-    name = "nova-paper"
-    Parameters = NovaPaperParameters
-    parameters: NovaPaperParameters
-    place_queries = Strategy.place_queries
-
-
 def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float | None) -> str:
     limit = "" if bandwidth is None else f" or exceed t_b = {bandwidth:g} tuples/s"
     return (

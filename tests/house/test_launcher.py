@@ -73,7 +73,9 @@ class Checkout:
         self.root.mkdir(parents=True)
         self.bin.mkdir()
         shutil.copy(ROOT / "nova", self.root)
-        (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "research").mkdir()
+        for project in (self.root, self.root / "research"):
+            (project / "pyproject.toml").write_text("[project]\n")
         (self.root / "constraints.txt").write_text("x==1\n")
         for tool in TOOLS:
             place = shutil.which(tool)
@@ -143,7 +145,7 @@ def test_later_runs_start_no_python(checkout: Checkout) -> None:
     assert checkout.calls == []
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "research/pyproject.toml", "constraints.txt"])
 def test_a_changed_file_installs_again_into_the_same_environment(
     checkout: Checkout, name: str
 ) -> None:

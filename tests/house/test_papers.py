@@ -10,7 +10,7 @@ import click
 import pytest
 
 from nova_core.cli import cli
-from nova_harness.reproduce.base import names
+from nova_research.figures.base import names
 
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "papers.md"

@@ -20,12 +20,12 @@ import numpy as np
 from msgspec import Meta
 
 from nova_core.errors import NovaError
-from nova_harness.reproduce.base import Column, Figure, Run, Table, listed
 from nova_research.costream.corpus.random_queries import BENCHMARKS
 from nova_research.costream.corpus.ranges import PAPER, Ranges
 from nova_research.costream.learned.features import HOST, KINDS
 from nova_research.costream.learned.graph import Graph
 from nova_research.costream.learned.network import CLASSES, METRICS
+from nova_research.figures.base import Column, Figure, Run, Table, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -20,8 +20,8 @@ from nova_core.errors import NovaError
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats, Ints
 from nova_core.strategies.trees import RootedTree
-from nova_harness.reproduce.base import Figure, Run, Table, listed
-from nova_harness.reproduce.inputs import SpaceParameters
+from nova_research.figures.base import Figure, Run, Table, listed
+from nova_research.figures.inputs import SpaceParameters
 from nova_research.sbon import comparators
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.queries import (

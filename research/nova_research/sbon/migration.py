@@ -19,8 +19,8 @@ from nova_core.costspace import CostSpace, embed, sample_pairs
 from nova_core.errors import NovaError
 from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats
-from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
-from nova_harness.reproduce.inputs import HOURS, latencies
+from nova_research.figures.base import Figure, Run, Table, cell, listed
+from nova_research.figures.inputs import HOURS, latencies
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.queries import aggregations, delays, usage_by_query
 from nova_research.sbon.relaxation import relaxation

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from nova_core.model.problem import Links
-from nova_harness.reproduce.base import Figure, Run, Table, cell, listed
+from nova_research.figures.base import Figure, Run, Table, cell, listed
 from nova_research.whitewater import (
     Network,
     ProfiledOperator,

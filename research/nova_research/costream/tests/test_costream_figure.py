@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nova_harness.reproduce.base import Run
 from nova_research.costream import figure as costream
 from nova_research.costream.figure import BEYOND, PUBLISHED, Costream, CostreamParameters, chain
 from nova_research.costream.learned.features import HOST
 from nova_research.costream.learned.graph import Demand, Graph
+from nova_research.figures.base import Run
 
 PREDICTORS = {"network", "flat", "pooled"}
 

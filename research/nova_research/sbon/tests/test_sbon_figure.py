@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_harness.reproduce.base import Run
+from nova_research.figures.base import Run
 from nova_research.sbon.figure import PUBLISHED, Reuse, Sbon, SbonParameters
 from nova_research.sbon.queries import (
     aggregations,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nova_core.errors import NovaError
-from nova_harness.reproduce.base import Run
+from nova_research.figures.base import Run
 from nova_research.sbon.migration import SbonMigration, SbonMigrationParameters, Variant
 
 

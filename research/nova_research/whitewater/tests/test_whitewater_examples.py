@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nova_harness.reproduce.base import Run
+from nova_research.figures.base import Run
 from nova_research.whitewater.examples import ExamplesParameters, WhitewaterExamples
 
 

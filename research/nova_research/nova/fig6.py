@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from nova_harness.measurement import Case
-from nova_harness.reproduce.base import Figure, Run, Table, by_first, cell
-from nova_harness.reproduce.cells import (
+from nova_research.figures.base import Figure, Run, Table, by_first, cell
+from nova_research.nova.cells import (
     OF_THE_PAPER,
     Cell,
     CellParameters,

@@ -10,7 +10,7 @@ import sys
 def test_a_memory_limit_from_outside_stays() -> None:
     outside = 8 << 30
     code = (
-        "import resource; from nova_harness.reproduce.isolated import _limit_memory; "
+        "import resource; from nova_research.nova.isolated import _limit_memory; "
         "_limit_memory(1000.0); print(resource.getrlimit(resource.RLIMIT_AS)[1])"
     )
     done = subprocess.run(

@@ -18,10 +18,8 @@ from nova_core.errors import NovaError
 from nova_core.evaluation import evaluate
 from nova_core.model.problem import Floats, Problem
 from nova_core.strategies.base import create
-from nova_harness.reproduce.base import Figure, Run, Table, listed
-from nova_harness.reproduce.cells import reasons, shown
-from nova_harness.reproduce.fig7 import LIMITED
-from nova_harness.reproduce.inputs import (
+from nova_research.figures.base import Figure, Run, Table, listed
+from nova_research.figures.inputs import (
     EstimateParameters,
     SpaceParameters,
     latencies,
@@ -29,6 +27,8 @@ from nova_harness.reproduce.inputs import (
     space_for,
     workload,
 )
+from nova_research.nova.cells import reasons, shown
+from nova_research.nova.fig7 import LIMITED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

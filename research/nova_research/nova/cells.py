@@ -21,10 +21,10 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import Strategy, create, load, names
 from nova_harness.measurement import Case
-from nova_harness.reproduce.base import Run
-from nova_harness.reproduce.inputs import DATA
-from nova_harness.reproduce.isolated import BEGIN, END, Limited, isolated
-from nova_harness.reproduce.kept_runs import KeptRuns
+from nova_research.figures.base import Run
+from nova_research.figures.inputs import DATA
+from nova_research.figures.kept_runs import KeptRuns
+from nova_research.nova.isolated import BEGIN, END, Limited, isolated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,9 +21,9 @@ from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Floats, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import DEFAULT_SIGMA, maximum_partition_rate
-from nova_harness.reproduce.base import Figure, Run, Table, listed
-from nova_harness.reproduce.cells import instance_directory
-from nova_harness.reproduce.fig7 import Fig7
+from nova_research.figures.base import Figure, Run, Table, listed
+from nova_research.nova.cells import instance_directory
+from nova_research.nova.fig7 import Fig7
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
-from nova_harness.reproduce.base import Run
-from nova_harness.reproduce.fig8 import Fig8, Fig8Parameters
-from nova_harness.reproduce.fig9 import Fig9, Fig9Parameters
-from nova_harness.reproduce.inputs import SpaceParameters
+from nova_research.figures.base import Run
+from nova_research.figures.inputs import SpaceParameters
+from nova_research.nova.fig8 import Fig8, Fig8Parameters
+from nova_research.nova.fig9 import Fig9, Fig9Parameters
 
 
 def nova(*arguments: str | Path) -> Result:

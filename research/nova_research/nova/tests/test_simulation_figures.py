@@ -22,12 +22,12 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies import create
 from nova_harness.measurement import Case
-from nova_harness.reproduce import cells
-from nova_harness.reproduce.base import Run
-from nova_harness.reproduce.cells import Limits, Placing, place, run_cells
-from nova_harness.reproduce.fig6 import Fig6, Fig6Parameters
-from nova_harness.reproduce.fig7 import Fig7, Fig7Parameters
-from nova_harness.reproduce.isolated import BEGIN, END, Limited, isolated
+from nova_research.figures.base import Run
+from nova_research.nova import cells
+from nova_research.nova.cells import Limits, Placing, place, run_cells
+from nova_research.nova.fig6 import Fig6, Fig6Parameters
+from nova_research.nova.fig7 import Fig7, Fig7Parameters
+from nova_research.nova.isolated import BEGIN, END, Limited, isolated
 
 
 def nova(*arguments: str | Path) -> Result:

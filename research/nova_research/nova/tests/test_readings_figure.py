@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nova_harness.reproduce.base import Run
-from nova_harness.reproduce.fig7_readings import READINGS, Fig7Readings, ReadingsParameters
+from nova_research.figures.base import Run
+from nova_research.nova.fig7_readings import READINGS, Fig7Readings, ReadingsParameters
 
 
 @pytest.mark.data

@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from nova_core import kernel_cache
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_harness.commands import reproduce
-from nova_harness.reproduce import base
+from nova_research.figures import base
+from nova_research.figures import commands as reproduce
 
-PAGE = (Path(__file__).parents[2] / "docs" / "new-figure.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "new-figure.md").read_text()
 
 
 def nova(*arguments: str | Path) -> Result:

@@ -11,8 +11,8 @@ import numpy as np
 from nova_core.evaluation import evaluate
 from nova_core.model.problem import Floats
 from nova_core.strategies.base import create
-from nova_harness.reproduce.base import Column, Figure, Run, Table, listed
-from nova_harness.reproduce.inputs import (
+from nova_research.figures.base import Column, Figure, Run, Table, listed
+from nova_research.figures.inputs import (
     HOURS,
     EstimateParameters,
     latencies,

@@ -17,7 +17,7 @@ from nova_core.lazy_commands import broken_command
 from nova_core.numbers import at_least
 
 if TYPE_CHECKING:
-    from nova_harness.reproduce.base import Figure
+    from nova_research.figures.base import Figure
 
 QUICK = click.option(
     "--quick", is_flag=True, help="Fewer repetitions and smaller inputs: minutes in place of hours."
@@ -29,13 +29,13 @@ class Figures(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all figures, and ``all``."""
-        from nova_harness.reproduce.base import names
+        from nova_research.figures.base import names
 
         return [*names(), "all"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        from nova_harness.reproduce.base import load, names
+        from nova_research.figures.base import load, names
 
         if cmd_name == "all" or cmd_name not in names():
             return every if cmd_name == "all" else None
@@ -68,7 +68,7 @@ def every(ctx: click.Context, data: Path | None, quick: bool, output: Path) -> N
 
     Figures without measured data use generated data.
     """
-    from nova_harness.reproduce.base import load, names
+    from nova_research.figures.base import load, names
 
     failed = []
     for name in names():
@@ -218,7 +218,7 @@ def _data(
     Raises:
         UsageError: when both are requested.
     """
-    from nova_harness.reproduce.inputs import DATA
+    from nova_research.figures.inputs import DATA
 
     if synthetic and data is not None:
         raise click.UsageError("--data and --synthetic exclude each other")
@@ -270,7 +270,7 @@ def _reproduce(
     from nova_core.kernel_cache import compile_first
     from nova_core.model.files import make_directory, write_text
     from nova_core.plotting import save_figure
-    from nova_harness.reproduce.base import STYLE, Run
+    from nova_research.figures.base import STYLE, Run
 
     compile_first()  # a figure places thousands of small problems, and times some
     with shared.working(), console.progress(figure.name) as advance:
