@@ -63,7 +63,7 @@ class Extensions:
             if absent := research.absent(self.group, self.kind, name):
                 raise self.error(absent)
             known = ", ".join(self.names()) or "none"
-            near = nearest(name, self.names())
+            near = nearest(name, [*self.names(), *research.NAMES.get(self.group, ())])
             meant = f"; did you mean {near!r}?" if near else ""
             raise self.error(
                 f"{where or self.kind}: unknown {name!r}{meant}; installed are {known}"

@@ -29,8 +29,9 @@ def absent(group: str, what: str, name: str) -> str:
     Args:
         group: of the entry points.
         what: what the line calls it before its name.
-        name: of the entry point.
+        name: of the entry point; a dot is in front of a command of a group.
     """
     if name not in NAMES.get(group, ()):
         return ""
+    name = name.replace(".", " ")
     return f"{what} {name}: is part of nova-research; {install_command('research')}"

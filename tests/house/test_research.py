@@ -39,6 +39,8 @@ def test_both_have_one_version_and_want_it_of_each_other() -> None:
     assert extras["research"] == [f"nova-research=={version}"]
     wanted = [line for lines in extras.values() for line in lines if "nova-research" in line]
     assert wanted and all(line.endswith(f"=={version}") for line in wanted)
+    # Its files can be no links to others, which an archive would lose.
+    assert (ROOT / "research" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_all_that_may_be_missing_is_known_by_name() -> None:
@@ -73,8 +75,10 @@ def test_a_missing_strategy_says_what_to_install(name: str) -> None:
 
 @pytest.mark.usefixtures("without_research")
 def test_a_strategy_that_nobody_has_is_unknown() -> None:
-    with pytest.raises(NovaError, match="unknown 'surce'; did you mean 'source'"):
+    with pytest.raises(NovaError, match=r"unknown 'surce'; did you mean 'source'\?; installed are"):
         create("surce")
+    with pytest.raises(NovaError, match="unknown 'sbon-relax'; did you mean 'sbon-relaxation'"):
+        create("sbon-relax")
     assert "nes-bottom-up" not in Extensions("nova.strategies", "strategy").names()
 
 
@@ -83,7 +87,8 @@ def test_a_strategy_that_nobody_has_is_unknown() -> None:
 def test_a_missing_command_says_what_to_install(name: str) -> None:
     done = CliRunner().invoke(cli, [*name.split("."), "--help", "more"])
     assert done.exit_code == 2
-    text = f"command {name}: is part of nova-research; pip install 'nova-placement[research]'"
+    shown = name.replace(".", " ")
+    text = f"command {shown}: is part of nova-research; pip install 'nova-placement[research]'"
     assert done.stderr == f"nova: error: {text}\n"
     assert done.stdout == ""
 
