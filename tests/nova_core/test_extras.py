@@ -12,7 +12,7 @@ from nova_core.errors import NovaError
 
 
 @pytest.mark.parametrize(
-    ("module", "nova-placement[extra]"),
+    ("module", "extra"),
     [
         ("annoy", "nova-placement[annoy]"),
         ("cryptography.hazmat", "nova-placement[testbed]"),
