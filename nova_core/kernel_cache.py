@@ -40,6 +40,7 @@ class Kernels:
 
     Attributes:
         package: its name.
+        file: its ``__file__``.
         cache: where numba keeps them, or None where nothing can be written.
         state: of their sources, as a name.
         defined: each function with its options for numba.
@@ -50,6 +51,7 @@ class Kernels:
     """
 
     package: str
+    file: str
     cache: Path | None
     state: str
     defined: list[tuple[FunctionType, dict[str, Any]]]
@@ -130,8 +132,9 @@ def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
     for each in (package, *called):
         sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
-    below = [one for one in packages.values() if sys.modules[one.package].__file__ in called]
-    kernels = Kernels(name, _place(here / "__pycache__", digest), digest, mine, plain, below)
+    cache = _place(here / "__pycache__", digest)
+    below = [one for one in packages.values() if one.file in called]
+    kernels = Kernels(name, package, cache, digest, mine, plain, below)
     with _lock:
         _defined[:] = [one for one in _defined if one not in mine]
         packages[name] = kernels
