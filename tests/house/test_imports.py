@@ -181,6 +181,8 @@ def test_the_rule_notices_every_kind_of_import(tmp_path: Path) -> None:
         "def f():\n"
         "    from nova_flink import x\n"
         "    import_module('nova_spark')\n"
+        "if TYPE_CHECKING:\n"
+        "    from nova_research.sbon import mapping\n"
         "from nova_core import errors, model\n"
     )
     found = list(imports_of(file))
@@ -188,12 +190,16 @@ def test_the_rule_notices_every_kind_of_import(tmp_path: Path) -> None:
         "nova_harness.bench",
         "nova_flink.x",
         "nova_spark",
+        "nova_research.sbon.mapping",
     ]
     assert [m for m in found if forbidden("nova_testbed", m)] == [
         "nova_harness.bench",
         "nova_flink.x",
         "nova_spark",
+        "nova_research.sbon.mapping",
     ]
+    product = set(ALLOWED) - RESEARCH
+    assert all(forbidden(package, "nova_research.sbon.mapping") for package in product)
 
 
 def test_every_package_is_here_and_installed() -> None:

@@ -18,6 +18,13 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_command_has_help_and_json(nova) -> None:
+    result = nova("predict", "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: nova predict ")
+    assert "--json" in result.stdout
+
+
 def test_every_pair_has_its_predictions(nova, ask, problem: Path, plan: Path, model: Path) -> None:
     answer = ask("predict", plan, "-p", problem, "--model", model)
     rows = answer["predictions"]
