@@ -189,14 +189,14 @@ def test_the_rule_notices_every_kind_of_import(tmp_path: Path) -> None:
     assert [m for m in found if forbidden("nova_core", m)] == [
         "nova_harness.bench",
         "nova_flink.x",
-        "nova_spark",
         "nova_research.sbon.mapping",
+        "nova_spark",
     ]
     assert [m for m in found if forbidden("nova_testbed", m)] == [
         "nova_harness.bench",
         "nova_flink.x",
-        "nova_spark",
         "nova_research.sbon.mapping",
+        "nova_spark",
     ]
     product = set(ALLOWED) - RESEARCH
     assert all(forbidden(package, "nova_research.sbon.mapping") for package in product)

@@ -97,6 +97,21 @@ def test_a_missing_command_says_what_to_install(name: str) -> None:
 
 
 @pytest.mark.usefixtures("without_research")
+def test_a_plan_of_queries_is_compared_with_what_there_is(tmp_path: Path) -> None:
+    operators = [{"id": "j", "kind": "join", "inputs": ["a", "b"], "selectivity": 0.5}]
+    document = {
+        "nova": 1,
+        "nodes": [{"id": "n", "position": [0, 0], "capacity": 100}],
+        "sources": [{"id": x, "node": "n", "stream": x, "rate": 9, "key": "k"} for x in "ab"],
+        "queries": [{"id": "q", "sink": "n", "operators": operators}],
+    }
+    (tmp_path / "queries.json").write_text(json.dumps(document))
+    done = CliRunner().invoke(cli, ["plan", str(tmp_path / "queries.json"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert set(json.loads(done.stdout)["baselines"]) == {"sink", "source"}
+
+
+@pytest.mark.usefixtures("without_research")
 def test_plans_are_compared_without_predictions(tmp_path: Path) -> None:
     write_problem(load_example("running-example"), tmp_path / "problem.yaml")
     words = ["compare", str(tmp_path / "problem.yaml"), "nova", "sink", "--json"]
