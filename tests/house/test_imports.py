@@ -257,8 +257,9 @@ def test_help_brings_in_nothing_heavy() -> None:
 import contextlib, io
 from nova_core.cli import cli
 with contextlib.redirect_stdout(io.StringIO()):
-    cli(["--help"], standalone_mode=False)
+    for words in ([], ["query"], ["bench"]):
+        cli([*words, "--help"], standalone_mode=False)
 """
     loaded = modules_after(code)
-    assert {"nova_core", "click", "nova_workloads", "nova_harness"} <= loaded
+    assert {"nova_core", "click", "nova_workloads", "nova_harness", "nova_research"} <= loaded
     assert loaded.isdisjoint((*HEAVY, "numpy"))

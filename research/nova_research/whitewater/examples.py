@@ -16,15 +16,9 @@ from msgspec import Meta
 
 from nova_core.model.problem import Links
 from nova_research.figures.base import Figure, Run, Table, cell, listed
-from nova_research.whitewater import (
-    Network,
-    ProfiledOperator,
-    ProfiledQuery,
-    SearchParameters,
-    Solution,
-    optimize,
-)
+from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 from nova_research.whitewater.random_queries import COSTS, LARGE, WINDOW, QueryShape, random_query
+from nova_research.whitewater.search import SearchParameters, Solution, optimize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -20,8 +20,8 @@ from nova_core.errors import NovaError
 from nova_core.model.problem import Floats
 from nova_research.figures.base import Figure, Run, Table, cell, listed
 from nova_research.figures.kept_runs import KeptRuns
-from nova_research.whitewater import METHODS, SearchParameters, optimize
 from nova_research.whitewater.random_queries import LARGE, SMALL, QueryShape, random_query
+from nova_research.whitewater.search import METHODS, SearchParameters, optimize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Links
-from nova_research.whitewater import Network, ProfiledOperator, ProfiledQuery
+from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 
 COSTS = {"filter": 20.0, "project": 50.0, "join": 800.0}  # instructions per tuple
 WINDOW = 5.0  # s

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_research.whitewater import Network, ProfiledOperator, ProfiledQuery
 from nova_research.whitewater.kernels import neighbours, throughput, walks
 from nova_research.whitewater.kernels.columns import Given, State
+from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 from nova_research.whitewater.random_queries import SMALL, QueryShape, random_query
 from nova_research.whitewater.search import random_nodes
 from nova_research.whitewater.tables import given_columns, inputs_of, state_columns

@@ -14,15 +14,15 @@ from whitewater_constraints import needs, output_rates
 
 from nova_core.errors import ProblemError
 from nova_core.model import Links
-from nova_research.whitewater import (
-    METHODS,
-    Network,
-    ProfiledOperator,
-    ProfiledQuery,
-    SearchParameters,
-)
+from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 from nova_research.whitewater.random_queries import SMALL, QueryShape, random_query
-from nova_research.whitewater.search import Solution, optimize, random_nodes
+from nova_research.whitewater.search import (
+    METHODS,
+    SearchParameters,
+    Solution,
+    optimize,
+    random_nodes,
+)
 
 # So small that every configuration can be written down and checked.
 TINY = QueryShape((1, 2), 5, 3, 2)
