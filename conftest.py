@@ -77,6 +77,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What these run, other tests run as well; they do it for hundreds of inputs or at hundreds of
 # steps, as tests of hypothesis do. To note which lines run takes them much longer.
 NOT_COUNTED = (
+    "tests/golden/",
     "tests/nova_core/placement/test_live_index.py",
     "tests/nova_core/placement/test_live_random.py",
     "tests/nova_core/placement/test_nova.py",

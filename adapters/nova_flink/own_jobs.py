@@ -91,6 +91,8 @@ def verify(rest: Rest, job_id: str) -> Verification:
     Raises:
         FlinkError: for an unknown job, one that is not pinned, or when nothing answers.
     """
+    # Asked first: these become parts, and must not be missed in between.
+    waiting = int(rest.job(job_id).get("pending-operators", 0))
     held = parts(rest, job_id)
     nodes = {step: node for part in held for step, node in part.steps.items() if node is not None}
     if not nodes:
@@ -103,6 +105,8 @@ def verify(rest: Rest, job_id: str) -> Verification:
             manager = str(subtask.get("taskmanager-id") or "")
             place = None if manager in ("", "(unassigned)") else at.get(manager, manager)
             placements += [(name, place, str(subtask["status"])) for name in pinned or [part.title]]
+    if waiting > 0:
+        placements.append((f"{waiting} more, which wait for others to end", None, "CREATED"))
     return compare(nodes, placements, state=rest.state(job_id))
 
 

@@ -91,6 +91,18 @@ def test_a_job_is_verified_by_what_it_carries() -> None:
         own_jobs.find(Told(), "other")
 
 
+def test_a_batch_job_is_verified_when_all_of_it_has_begun() -> None:
+    rest = Told()
+    rest.known["/jobs/1"]["pending-operators"] = 2
+    early = own_jobs.verify(rest, "1")
+    assert not early.ok and not early.misplaced
+    assert [row.operator for row in early.unexpected] == ["2 more, which wait for others to end"]
+    # Flink's batch scheduler makes a vertex first, and decides on its subtasks a moment later.
+    rest = Told()
+    rest.known["/jobs/1/vertices/b"] = {"subtasks": []}
+    assert len(own_jobs.verify(rest, "1").missing) == 2
+
+
 def test_a_job_that_never_passed_nova_says_nothing() -> None:
     rest = Told()
     for node in rest.known["/jobs/1"]["plan"]["nodes"]:

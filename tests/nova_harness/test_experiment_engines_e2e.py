@@ -142,11 +142,12 @@ def killing(base: Path, process: str) -> Watcher:
 def test_the_worker_that_collects_is_killed_on_storm(base: Path, tmp_path: Path) -> None:
     watcher = killing(base, "[d]aemon.worker.Worker")
     (report,) = run_experiment(small("storm", "sink"), base, tmp_path / "run", watcher)
-    # What did not arrive any more is told with its number, and what has arrived is right.
+    # What did not arrive is told with its number, whether or not later results came from a new
+    # worker; what has arrived is right.
     check = report.check
-    assert not check.finished and check.cut_off > 0
-    assert check.lost == check.wrong == check.duplicated == 0
-    assert check.delivered + check.cut_off == check.expected
+    absent = check.lost + check.cut_off
+    assert absent > 0 and check.wrong == check.duplicated == 0
+    assert check.delivered + absent == check.expected
     assert_clean(base)
 
 

@@ -152,9 +152,19 @@ def test_absurd_latencies_of_a_newcomer_are_told_and_not_followed(data: st.DataO
     _, fit = located(others, height[:-1] if high else None, list(measured[:, None]))
     assert fit.absurd.tolist() == absurd.tolist()
     assert fit.measured == pytest.approx(measured)
-    # Some neighbours see a node at two places nearly alike: its estimates count, not the place.
+    # Few neighbours may see a node at two places nearly alike: the estimates count, not the place.
     off = np.abs(fit.estimate - true)[~absurd].sum() / true[~absurd].sum()
     assert off < 0.5
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_newcomer_with_many_neighbours_is_where_it_belongs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    others, there = rng.uniform(-100, 100, (12, 2)), rng.uniform(-100, 100, 2)
+    measured = np.linalg.norm(others - there, axis=1)
+    measured[:2] = 10 ** rng.uniform(5, 9, 2)
+    location, _ = located(others, None, list(measured[:, None]))
+    assert np.linalg.norm(location.position - there) < 5
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(5001, 1e9))

@@ -45,7 +45,13 @@ final class Verification {
     }
     for (JobDetailsInfo.JobVertexDetailsInfo vertex : job.getJobVertexInfos()) {
       Set<String> nodes = pinned.getOrDefault(vertex.getJobVertexID().toString(), Set.of());
-      for (SubtaskExecutionAttemptDetailsInfo one : cluster.subtasks(id, vertex.getJobVertexID())) {
+      List<SubtaskExecutionAttemptDetailsInfo> subtasks =
+          new ArrayList<>(cluster.subtasks(id, vertex.getJobVertexID()));
+      if (subtasks.isEmpty()) {
+        // The batch scheduler sets a vertex's parallelism when what it reads has been written.
+        later.add("'" + vertex.getName() + "' (parallelism not set yet)");
+      }
+      for (SubtaskExecutionAttemptDetailsInfo one : subtasks) {
         look(vertex.getName(), one, nodes, offered.get(one.getTaskmanagerId()));
       }
     }
