@@ -95,7 +95,7 @@ class EngineHome(ABC):
         """Whether an installation with the requirements of this version of Nova is complete."""
         try:
             stamp = json.loads((self.path / STAMP).read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return False
         return bool(stamp == self._stamp) and all(file.exists() for file in self.required_files)
 

@@ -62,7 +62,7 @@ class JsonInterface:
             raise self.failure(
                 f"{self.url}: no answer from {self.server} ({why}); is it up?"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self.failure(f"{where}: not {self.engine}'s REST interface: {error}") from error
 
     def reason(self, text: str) -> str:

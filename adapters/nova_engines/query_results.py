@@ -93,7 +93,7 @@ def read_rows(path: Path) -> QueryResults:
                     break  # being written
                 try:
                     time_ms, a, b, c, d, arrive, *fields = json.loads(line)
-                except (TypeError, ValueError) as error:
+                except (TypeError, ValueError, RecursionError) as error:
                     raise NovaError(f"{path}: line {number}: no result: {error}") from error
                 rows.append((time_ms, *fields))
                 spans.append(Span(a, b, c, d))

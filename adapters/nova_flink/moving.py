@@ -101,7 +101,7 @@ def _check_nodes(rest: Rest, plan: Path) -> None:
         required |= {str(edge[end]) for edge in document["edges"] for end in ("from", "to")}
     except OSError as error:
         raise NovaError(f"{plan}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise NovaError(
             f"{plan}: not a plan as JSON with instances and edges; write it with "
             "`nova plan -o FILE.json`"

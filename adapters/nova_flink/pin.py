@@ -152,7 +152,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         document = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise PinError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PinError(f"{path}: not JSON: {error}") from error
     if not isinstance(document, dict) or "nova_plan" not in document:
         raise PinError(f"{path}: nova_plan is missing: this is no plan")

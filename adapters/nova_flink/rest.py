@@ -94,7 +94,7 @@ class Rest(JsonInterface):
         try:
             lines = [str(line).strip() for line in json.loads(text)["errors"]]
             return next(filter(None, reversed(lines)), "").partition("\n")[0]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return ""
 
     def task_managers(self) -> dict[str, dict[str, Any]]:

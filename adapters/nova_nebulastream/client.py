@@ -90,7 +90,7 @@ class Coordinator(JsonInterface):
         """The coordinator's error message."""
         try:
             return str(json.loads(text)["message"]).strip()
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return text
 
     def topology(self) -> tuple[dict[int, str], set[Link]]:

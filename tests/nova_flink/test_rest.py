@@ -39,6 +39,8 @@ class Answers(BaseHTTPRequestHandler):
         "/html": (200, b"<html>not Flink</html>"),
         "/refused": (404, b'{"errors": ["not found.", "Job x not found\\n\\tat java.Lang"]}'),
         "/broken": (500, b"<html>"),
+        "/deep": (200, b"[" * 100_000),
+        "/deeply-broken": (500, b"[" * 100_000),
     }
 
     def do_GET(self) -> None:
@@ -79,6 +81,8 @@ def test_proxies_of_the_environment_are_not_asked(
         ("/html", "not Flink's REST interface"),
         ("/refused", "Job x not found$"),
         ("/broken", "HTTP 500"),
+        ("/deep", "not Flink's REST interface"),
+        ("/deeply-broken", "HTTP 500"),
         ("/nothing", "HTTP 404"),
     ],
 )

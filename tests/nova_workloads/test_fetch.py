@@ -301,8 +301,9 @@ def test_a_box_asks_which_sensors_are_there(archive: Archive, tmp_path: Path) ->
     assert json.loads(done.stdout)["fetched"] == 2
     archive.files["/airrohr/v1/filter/box=1,1,2,2"] = b"[]"
     assert "no sensor there is on" in run(archive, tmp_path, "--bbox", "1,1,2,2").stderr
-    archive.files["/airrohr/v1/filter/box=1,1,2,3"] = b"<html>"
-    assert "no list of sensors came" in run(archive, tmp_path, "--bbox", "1,1,2,3").stderr
+    for answer in (b"<html>", b"[" * 100_000):
+        archive.files["/airrohr/v1/filter/box=1,1,2,3"] = answer
+        assert "no list of sensors came" in run(archive, tmp_path, "--bbox", "1,1,2,3").stderr
 
 
 def test_past_years_are_one_level_down_and_missing_days_are_told(
@@ -412,9 +413,12 @@ def test_atlas_results_become_lines(archive: Archive, tmp_path: Path) -> None:
     assert all(sha256_of(tmp_path / name) == entry.sha256 for name, entry in entries.items())
 
 
-def test_what_is_no_result_is_refused(archive: Archive, fetcher: Fetcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [b'{"error": "nothing for you"}', b"[" * 100_000])
+def test_what_is_no_result_is_refused(
+    archive: Archive, fetcher: Fetcher, tmp_path: Path, answer: bytes
+) -> None:
     day = date(2025, 1, 1)
-    archive.files[atlas_path(7, day)] = b'{"error": "nothing for you"}'
+    archive.files[atlas_path(7, day)] = answer
     wanted = list(atlas_files([7], day, day, day + SETTLED, url=archive.url))
     assert wanted[0].settled
     outcome = fetch_all(wanted, tmp_path, fetcher, check=fetch.as_lines)

@@ -257,6 +257,18 @@ def test_columns_that_are_not_needed_may_be_nested_deeply(tmp_path: Path) -> Non
     assert json.loads(done.stdout)["comparison"]["wrong"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("left_sensor", [["a"]]), ("right_sensor", [{"a": 1}]), ("left_sequence", ["one"])],
+)
+def test_columns_of_other_types_are_refused(tmp_path: Path, name: str, values: list[Any]) -> None:
+    columns = {"left_sensor": ["a"], "left_sequence": [1], "right_sensor": ["b"]}
+    path = tmp_path / "results.parquet"
+    pq.write_table(pa.table(columns | {"right_sequence": [1]} | {name: values}), path)
+    done = reference("--check", str(path))
+    assert done.exit_code == 2 and f"column '{name}' is " in done.output
+
+
 def test_a_run_that_delivered_nothing_lost_everything(tmp_path: Path) -> None:
     (tmp_path / "results.csv").touch()
     done = reference("--check", str(tmp_path / "results.csv"), "--json")

@@ -89,7 +89,7 @@ class Manifest:
         for number, line in enumerate(lines, 1):
             try:
                 entry = Entry(**json.loads(line))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 # A run that was killed may have cut the last line short.
                 if number == len(lines):
                     continue

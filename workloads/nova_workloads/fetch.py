@@ -197,7 +197,7 @@ class SensorArchive:
         text = self.fetcher.text(url)
         try:
             return {int(row["sensor"]["id"]) for row in json.loads(text)}
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise FetchError(f"{url}: no list of sensors came") from error
 
     def files(
@@ -294,5 +294,5 @@ def as_lines(path: Path) -> None:
             path.write_bytes(content)
         for line in content.splitlines():
             msgspec.json.decode(line, type=_Result)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"no measurement results: {error}") from error

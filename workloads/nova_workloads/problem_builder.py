@@ -235,7 +235,7 @@ def _batches(prepared: Path, table: str, texts: Sequence[str], numbers: Sequence
             if name not in dataset.schema.names:
                 raise NovaError(f"{prepared / table}: no column {name!r}")
             kind = dataset.schema.field(name).type
-            is_text = kinds.is_string(kind) or kinds.is_dictionary(kind)
+            is_text = kinds.is_string(kind.value_type if kinds.is_dictionary(kind) else kind)
             is_number = kinds.is_integer(kind) or kinds.is_floating(kind)
             if not (is_text if name in texts else is_number):
                 needed = "text" if name in texts else "numbers"

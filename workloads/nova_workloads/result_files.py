@@ -101,9 +101,9 @@ def read_results(
                 raise NovaError(f"{path}: has {names.count(twice[0])} columns {twice[0]!r}")
             window = _numbers(batch, WINDOW, path) if WINDOW in names else None
             yield Results(
-                left=_indices(batch.column("left_sensor"), left),
+                left=_indices(batch, "left_sensor", path, left),
                 left_sequence=_numbers(batch, "left_sequence", path),
-                right=_indices(batch.column("right_sensor"), right),
+                right=_indices(batch, "right_sensor", path, right),
                 right_sequence=_numbers(batch, "right_sequence", path),
                 window_ms=window,
             )
@@ -147,27 +147,33 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _numbers(batch: pa.RecordBatch, name: str, path: Path) -> Ints:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = batch.column(name)
     if name == WINDOW and pa.types.is_null(column.type):
         raise NovaError(f"{path}: column {name!r} is empty")
     if column.null_count:
         raise NovaError(f"{path}: {column.null_count} rows have no {name}")
-    try:
-        return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
-    except pa.ArrowException as error:
-        raise NovaError(
-            f"{path}: column {name!r} is {column.type}; expected whole numbers"
-        ) from error
+    whole = _cast(batch, name, path, pa.int64(), "whole numbers")
+    return np.asarray(whole.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _indices(column: Any, index: dict[str, int]) -> Ints:
+def _indices(batch: pa.RecordBatch, name: str, path: Path, index: dict[str, int]) -> Ints:
     """(k,) stream of each sensor, -1 for a name there is none of."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    encoded = pc.cast(column, pa.string()).dictionary_encode()
+    encoded = _cast(batch, name, path, pa.string(), "names of sensors").dictionary_encode()
     known = np.array([index.get(name, -1) for name in encoded.dictionary.to_pylist()] + [-1])
     rows = pc.fill_null(encoded.indices, len(known) - 1).to_numpy(zero_copy_only=False)
     return np.asarray(known[rows], np.int64)
+
+
+def _cast(batch: pa.RecordBatch, name: str, path: Path, kind: pa.DataType, expected: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = batch.column(name)
+    try:
+        return pc.cast(column, kind)
+    except pa.ArrowException as error:
+        raise NovaError(f"{path}: column {name!r} is {column.type}; expected {expected}") from error

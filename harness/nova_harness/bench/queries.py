@@ -81,7 +81,8 @@ def generated(nodes: int, seed: int) -> Problem:
     many, none = KEYS * streams, np.empty(0, np.int64)
     problem = Problem(
         nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(nodes)]),
+            # As an array at once: a size that is too big is told before memory fills.
+            ids=np.strings.add("n", np.arange(nodes).astype(f"U{len(str(nodes))}")),
             position=random.uniform(0, 200, (nodes, 2)),
             capacity=np.floor(random.exponential(size=nodes) * 120) + 1,
             worker=np.ones(nodes, bool),

@@ -250,7 +250,7 @@ def _is_finished(
         return False
     try:
         document = msgspec.json.decode(file.read_bytes())
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
     head = msgspec.json.decode(msgspec.json.encode(_head(figure, parameters, data)))
     return isinstance(document, dict) and all(document.get(k) == v for k, v in head.items())

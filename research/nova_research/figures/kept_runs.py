@@ -51,7 +51,7 @@ class KeptRuns(Generic[Run]):
         for line in self._path.read_bytes().splitlines()[1:]:
             try:
                 yield msgspec.json.decode(line, type=self._kind)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue  # the run that an interruption cut short
 
     def add(self, run: Run) -> None:

@@ -268,7 +268,7 @@ class StateDirectory:
             return msgspec.json.decode(self.record_file.read_bytes(), type=RackRecord)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise RackError(
                 f"{self.record_file}: {error}; remove this rack with `nova testbed clean`"
             ) from error

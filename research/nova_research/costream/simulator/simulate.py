@@ -79,7 +79,7 @@ def read_constants(path: Path = FITTED) -> Constants:
         constants = Constants(**{name: float(value) for name, value in values.items()})
     except OSError as error:
         raise NovaError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         names = ", ".join(Constants._fields)
         raise NovaError(f"{path}: constants: numbers by name are expected, of {names}") from error
     wrong = [name for name, value in constants._asdict().items() if not 0 <= value < math.inf]
