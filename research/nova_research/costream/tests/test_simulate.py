@@ -329,6 +329,7 @@ def test_constants_come_from_a_file(tmp_path: Path) -> None:
     [
         ("", "constants: numbers by name"),
         ("[]", "constants: numbers by name"),
+        ("[" * 100_000, "constants: numbers by name"),
         ('{"constants": {"sent_us": 1}}', "of source_us, step_us"),
         ('{"constants": {"send_us": "x"}}', "constants: numbers by name"),
         ('{"constants": {"send_us": -1}}', "constants.send_us: -1; a number >= 0"),
