@@ -94,7 +94,8 @@ def take_tables(content: bytes, unpacked: str, problems: str) -> dict[str, Any]:
 
 def _kept(problem: Problem, problems: str) -> dict[str, Any]:
     from nova_core.model.directories import new_directory
-    from nova_core.model.files import make_directory, write_problem
+    from nova_core.model.files import write_problem
+    from nova_core.model.safe_files import make_directory
 
     target = Path(problems) / problem.digest
     fresh = not target.exists()

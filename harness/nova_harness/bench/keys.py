@@ -76,7 +76,7 @@ def measure(
     Raises:
         NovaError: naming what failed; for results that differ from the reference.
     """
-    from nova_core.model.files import write_text
+    from nova_core.model.safe_files import write_text
     from nova_harness.engines.base import DIRECT
     from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
     from nova_harness.experiment.document import Experiment

@@ -268,7 +268,7 @@ def _reproduce(
     from matplotlib import rc_context
 
     from nova_core.kernel_cache import compile_first
-    from nova_core.model.files import make_directory, write_text
+    from nova_core.model.safe_files import make_directory, write_text
     from nova_core.plotting import save_figure
     from nova_research.figures.base import STYLE, Run
 

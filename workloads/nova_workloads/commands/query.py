@@ -122,7 +122,7 @@ def reference(
     rows = expected(database, read, chosen)
     columns = bind(chosen, read)[chosen.operators[-1].id].columns
     if output is not None:
-        from nova_core.model.files import write_text
+        from nova_core.model.safe_files import write_text
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

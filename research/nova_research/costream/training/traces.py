@@ -160,7 +160,7 @@ def write_traces(path: Path, table: pa.Table) -> None:
     """
     import pyarrow.parquet as pq
 
-    from nova_core.model.files import atomic_write
+    from nova_core.model.safe_files import atomic_write
 
     with atomic_write(path) as file:
         pq.write_table(table, file, compression="zstd", compression_level=15)
