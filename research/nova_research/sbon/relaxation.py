@@ -232,9 +232,7 @@ class SbonRelaxation(Strategy):
         """
         mapper, graph = Mapper.of(problem, self.parameters.k), OperatorGraph.of(problem)
         met = problem.requirements.met
-        allowed = [
-            None if one < 0 else met[one] for one in problem.requirements.of_pairs(problem).tolist()
-        ]
+        allowed = [None if one < 0 else met[one] for one in problem.pair_requirement.tolist()]
         placement = relaxation(graph, mapper, self.parameters, allowed)
         return self.whole_plan(
             problem,

@@ -197,7 +197,7 @@ def problem_and_rest(nodes: Any, joins: Any, query: Query) -> tuple[Problem, Any
     required = problem.requirements
     if not required.texts:
         return problem, joins, joins.slice(0, 0)
-    of_pair = required.of_pairs(problem)
+    of_pair = problem.pair_requirement
     met = np.asarray((required.met & host_nodes(problem, query.parameters.c_min)).any(axis=1))
     able = (of_pair < 0) | met[of_pair]
     if able.all() or not able.any():

@@ -165,7 +165,7 @@ class Enumerator:
         """(o,) requirement of each operator, -1 for none."""
         requirement = np.full(len(self.graph.root), -1)
         if not self.problem.queries:
-            requirement[self.graph.bodies] = self.problem.requirements.of_pairs(self.problem)
+            requirement[self.graph.bodies] = self.problem.pair_requirement
         return requirement
 
     def draw(self, operators: Ints, count: int, random: np.random.Generator) -> Candidates:

@@ -218,7 +218,7 @@ def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
         problem = FAMILIES[family](seed)
         every = np.arange(len(problem.nodes))
         chosen = place(problem, "sbon-optimal").instances.node
-        requirement = problem.requirements.of_pairs(problem)
+        requirement = problem.pair_requirement
         for pair, weight in enumerate(leg_weights(problem, "network-usage")):
             ends = (problem.left_node[pair], problem.right_node[pair], problem.sink_node[pair])
             cost = sum(
