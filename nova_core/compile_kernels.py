@@ -1,13 +1,12 @@
 """Compiling in the background: ``python -m nova_core.compile_kernels PACKAGE FUNCTION CACHE``.
 
-At most one process compiles and one more per package waits, at the lowest priority, in sessions of
-their own. What goes wrong is in a log beside the kernels, and not tried again before that is gone.
+`nova_core.kernel_cache` starts it, in a session of its own. At most one process compiles and one
+more per package waits, at the lowest priority. What goes wrong is in a log beside the kernels, and not tried again before that is gone.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -15,46 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-from nova_core.kernel_cache import SETTING, Kernels, compiled_for, packages
+from nova_core.kernel_cache import compiled_for, packages
 
 UNFINISHED_S = 60.0
-
-
-def start(kernels: Kernels) -> None:
-    """Have a package's kernels compiled in the background, where the cache can be written."""
-    cache, python = kernels.cache, sys.executable or ""
-    # A program that has Python inside is no Python.
-    if cache is None or "python" not in Path(python).name:
-        return
-    log = cache / f"{kernels.package}.log"
-    with suppress(OSError):
-        cache.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size:
-            return
-        with log.open("ab") as output:
-            _running.append(
-                subprocess.Popen(
-                    [
-                        *(python, "-P", "-W", "ignore", "-m", __name__),
-                        *(kernels.package, kernels.compiling, str(cache)),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd="/",
-                    env=os.environ | {SETTING: "compile", "PYTHONPATH": os.pathsep.join(_paths())},
-                    start_new_session=True,
-                )
-            )
-
-
-# Processes that were started; they are not waited for.
-_running: list[subprocess.Popen[bytes]] = []
-
-
-def _paths() -> list[str]:
-    """Where this process finds modules; not the current directory, where programs put anything."""
-    return [path for path in sys.path if path and Path(path).is_absolute()]
 
 
 def compile_package(package: str, function: str, cache: Path) -> None:

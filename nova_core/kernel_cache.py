@@ -100,6 +100,8 @@ _plain: list[Kernels] = []
 # How kernels run, as it was decided for the first problem; large ones change it to "compile".
 _decided: str | None = None
 _awaiting_numba: list[Callable[[], None]] = []
+# Processes that were started; they are not waited for.
+_compiling: list[object] = []
 
 
 def njit(**options: Any) -> Callable[[F], F]:
@@ -203,10 +205,40 @@ def _in_background(kernels: Kernels) -> None:
     """Compile them in a process of their own, unless that was tried or somebody forbids it."""
     below = all(one.are_compiled() for one in kernels.called)
     if not kernels.begun and below and _setting() != "interpret":
-        from nova_core.compile_kernels import start
-
         kernels.begun = True
-        start(kernels)
+        _start(kernels)
+
+
+def _start(kernels: Kernels) -> None:
+    """Have a package's kernels compiled in the background, where the cache can be written."""
+    import subprocess
+
+    cache, python = kernels.cache, sys.executable or ""
+    # A program that has Python inside is no Python.
+    if cache is None or "python" not in Path(python).name:
+        return
+    # Not the current directory, where programs put anything.
+    modules = [path for path in sys.path if path and Path(path).is_absolute()]
+    log = cache / f"{kernels.package}.log"
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size:
+            return
+        with log.open("ab") as output:
+            _compiling.append(
+                subprocess.Popen(
+                    [
+                        *(python, "-P", "-W", "ignore", "-m", "nova_core.compile_kernels"),
+                        *(kernels.package, kernels.compiling, str(cache)),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd="/",
+                    env=os.environ | {SETTING: "compile", "PYTHONPATH": os.pathsep.join(modules)},
+                    start_new_session=True,
+                )
+            )
 
 
 def _place(beside: Path, digest: str) -> Path | None:

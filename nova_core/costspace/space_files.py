@@ -21,11 +21,11 @@ from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import embed
 from nova_core.costspace.latency_files import (
     TABLE_SUFFIXES,
-    Measurements,
     column_names,
     of_problem,
     read_measurements,
 )
+from nova_core.costspace.measurements import Measurements
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
 from nova_core.model.files import read_problem, write_problem

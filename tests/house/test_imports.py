@@ -139,7 +139,7 @@ INSIDE = {
 # measurements need of one above.
 EXCEPTIONS = {
     ("model", "nova_core.costspace.automatic"),
-    ("queries", "nova_core.strategies.nova"),
+    ("queries", "nova_core.strategies.nova_parameters"),
     ("placement", "nova_core.costspace.incremental"),
 }
 

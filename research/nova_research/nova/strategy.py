@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nova_core.strategies.base import Strategy
-from nova_core.strategies.nova import Index, Nova, NovaParameters
+from nova_core.strategies.nova import Nova
+from nova_core.strategies.nova_parameters import Index, NovaParameters
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from nova_core.model.problem import (
 from nova_core.placement.assignment import Assignment, host_nodes
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import maximum_partition_rate
-from nova_core.strategies.nova import Nova, NovaParameters
+from nova_core.strategies.nova import Nova
+from nova_core.strategies.nova_parameters import NovaParameters
 
 # Spark's types of the columns of a part; `Query.schemas` adds optional columns of nodes.
 NODE = "row long, id string, position array<double>, capacity double"

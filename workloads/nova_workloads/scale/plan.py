@@ -28,7 +28,8 @@ from nova_core.model.problem import Joins
 from nova_core.model.safe_files import write_text
 from nova_core.model.syntax import dump, read_typed
 from nova_core.strategies.base import parameter_dict
-from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
+from nova_core.strategies.nova import SPREAD_BREAKS
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads.scale.anchors import check_nodes, find_sinks, write_pairs, write_sources
 from nova_workloads.scale.cells import (
     hosts_of,
