@@ -19,8 +19,8 @@ from nova_engines.nodes import COORDINATOR, nodes_of
 from nova_engines.workload import Workload
 from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
-from nova_spark.engine import spark_home
 from nova_spark.extension import kafka_client
+from nova_spark.home import spark_home
 from nova_spark.realtime import SLOTS, job_of
 
 if TYPE_CHECKING:

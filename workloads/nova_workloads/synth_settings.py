@@ -61,8 +61,8 @@ class Settings:
             jitter by less than half of it.
         regions: towns the sensors stand in.
         compress: write ``.csv.gz``.
-        mixed: write all sensors of a day into files of up to `nova_workloads.synth.MIXED_BYTES`, with the columns of a
-            BME280; there are no bad files then.
+        mixed: write all sensors of a day into few large files, with the columns of a BME280; there
+            are no bad files then.
         seed: one seed gives one archive, byte for byte.
         faults: shares of faults.
     """
