@@ -1,7 +1,8 @@
 """Compiling in the background: ``python -m nova_core.compile_kernels PACKAGE FUNCTION CACHE``.
 
 `nova_core.kernel_cache` starts it, in a session of its own. At most one process compiles and one
-more per package waits, at the lowest priority. What goes wrong is in a log beside the kernels, and not tried again before that is gone.
+more per package waits, at the lowest priority. What goes wrong is in a log beside the kernels, and
+not tried again before that is gone.
 """
 
 from __future__ import annotations
