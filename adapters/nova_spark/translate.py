@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # What the job needs of Nova on the driver's host, beside PySpark and the standard library.
 MODULES = {
     "nova_spark": (
-        *("__init__", "engine", "extension", "job", "realtime", "rest", "session"),
+        *("__init__", "extension", "home", "job", "realtime", "rest", "session"),
         "verification",
     ),
     "nova_engines": (
