@@ -16,10 +16,7 @@ NAMES = {
         "costream",
     ),
     "nova.predictors": ("costream",),
-    "nova.commands": (
-        *("corpus", "learn", "predict", "reproduce"),
-        *("bench.predictions", "bench.simulator", "query.reorder"),
-    ),
+    "nova.commands": ("corpus", "learn", "predict", "reproduce", "query.reorder"),
 }
 
 

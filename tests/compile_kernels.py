@@ -20,8 +20,8 @@ from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness.bench import queries
-from nova_research.costream import bench_simulator as simulator
+from nova_harness.bench.queries import generated
+from nova_research.costream.simulator.simulate import simulate
 from nova_workloads.topology import generate
 
 
@@ -48,8 +48,7 @@ def others() -> None:
     """All other kernels, and the tests."""
     for search in ("annealing", "reactive-tabu"):
         place(load_example("running-example"), f"whitewater-{search}")
-    queries.measure(queries.Case(100, "latency", seed=0, repeat=1))
-    simulator.measure(simulator.Case("rack", traces=1, repeat=1))
+    simulate(place(generated(100, seed=0)), measured_s=0.1)
     position = np.random.default_rng(0).uniform(size=(300, 2)) * 50
     space = CostSpace(position, np.ones(300))
     for height in (False, True):

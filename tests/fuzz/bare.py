@@ -40,11 +40,6 @@ NAMED = re.compile(r"pip install 'nova-(?:placement|research)\[([a-z]+)\]'")
 LIMITS = Limits(None, 480.0, 16 << 30)
 # The commands, or groups of them, that need extras; the first that is missing is named.
 NEEDS = {
-    "bench handovers": ("testbed",),
-    "bench keys": ("queries",),
-    "bench predictions": ("research",),
-    "bench serve": ("serve",),
-    "bench simulator": ("research",),
     "cluster": ("testbed",),
     "control run": ("testbed",),
     "corpus": ("research",),
@@ -93,10 +88,8 @@ INSTEAD = {
         "reproduce costream --traces 100 --tests 10 --members 1 --epochs 1 -o out"
     ),
     "testbed ssh -i {inventory.yaml} sink true": "",  # ends as ssh does
-    "serve state --port 0": "",  # does not end; `bench serve` runs it
+    "serve state --port 0": "",  # does not end; benchmarks/test_serve.py runs it
     # A machine has one rack, which other tests may have.
-    "bench handovers": "",
-    "bench keys": "",
     "corpus run out --runs 1": "",
     "demo -o out": "",
 }
@@ -108,9 +101,6 @@ EXPERIMENT = "{experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"
 # Of commands that `USES` leaves out, and of options that need an extra.
 MORE = (
     Use("plan {problem.yaml} --no-baselines --set index=annoy"),
-    Use("bench handovers"),
-    Use("bench keys"),
-    Use("bench serve --seconds 1 --nodes 20"),
     Use("cluster down -i {inventory.yaml}"),
     Use("cluster status -i {inventory.yaml}"),
     Use("cluster stop -i {inventory.yaml}"),

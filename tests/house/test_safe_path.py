@@ -17,7 +17,7 @@ from nova_harness.bench.base import measured
 from nova_testbed.rack import privileges
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("nova_core", "adapters", "workloads", "testbed", "harness", "research")
+ROOMS = ("nova_core", "adapters", "workloads", "testbed", "harness", "research", "benchmarks")
 
 
 def commands(file: Path) -> Iterator[tuple[int, list[str]]]:

@@ -3,25 +3,56 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+from needs_rack import require
+from pytest_benchmark.fixture import BenchmarkFixture
 
-from nova_core.errors import InfeasibleError, NovaError
+from nova_core.errors import InfeasibleError
+from nova_core.model.files import read_problem
 from nova_core.model.key_ranges import KEY_RANGES, required
+from nova_core.model.problem import Floats, Problem
+from nova_core.model.query_plan import QueryPlan
+from nova_core.model.syntax import dump
+from nova_core.strategies import place
+from nova_engines.query_flow import from_plan
+from nova_harness.engines.base import DIRECT
+from nova_harness.engines.queries import await_end, query_engine, query_records
+from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
+from nova_harness.experiment.document import Experiment
+from nova_harness.experiment.engine_run import Bed
+from nova_testbed.inventory import read_inventory
+from nova_workloads.queries.replayed import ReplayedReadings
 
-if TYPE_CHECKING:
-    from rich.table import Table
+pytestmark = pytest.mark.e2e
 
-    from nova_core.model.problem import Floats, Problem
-    from nova_core.model.query_plan import QueryPlan
-    from nova_harness.experiment.engine_run import Bed
 
+class Case(NamedTuple):
+    """A join.
+
+    Attributes:
+        skew: exponent of a Zipf distribution of the keys; 0 for equally frequent ones.
+        window: its length, s.
+        readings: of each of the two streams.
+        hosts: over how many it is cut, one number after the other.
+    """
+
+    skew: float
+    window: float
+    readings: int
+    hosts: tuple[int, ...] = (1, 2, 4, 8)
+
+
+CASES = (Case(0.0, 0.1, 200_000), Case(1.2, 0.01, 150_000))
+SMALL = Case(1.2, 0.1, 4000, (1, 2))
 KEYS = 10_000
 STREAMS = {"orders": "amount", "parts": "weight"}
 # Length of event time; readings are replayed as fast as they are taken.
@@ -36,84 +67,41 @@ WARMING = 3
 MARGINS = tuple(np.arange(1.0, 2.0, 0.02).tolist())
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Throughput with a number of hosts.
+def test_hosts(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> None:
+    """One equality join of 10,000 keys over each number of equal hosts; all results are checked.
 
-    Attributes:
-        hosts: that the join is cut over.
-        largest: share of all tuples that the busiest of them receives, by the plan.
-        sent: how many times inputs are sent, by the plan.
-        rate: tuples/s of both inputs, from the first reading to the last result.
-        ratio: of that to the rate of the first measurement, per host.
+    `rate` is of tuples/s of both inputs, from the first reading to the last result. By the plan,
+    `largest` is the share of all tuples that the busiest host receives, and `sent` says how many
+    times inputs are sent.
     """
-
-    hosts: int
-    largest: float
-    sent: float
-    rate: float
-    ratio: float
-
-
-def measure(
-    counts: Sequence[int],
-    skew: float,
-    window: float,
-    readings: int,
-    seed: int,
-    tell: Callable[[str], None],
-) -> list[Measurement]:
-    """Run one equality join of 10,000 keys over each number of equal hosts in turn.
-
-    Args:
-        counts: of hosts.
-        skew: exponent of a Zipf distribution of the keys; 0 for equally frequent ones.
-        window: its length, s.
-        readings: of each of the two streams.
-        seed: of the readings.
-        tell: progress callback, gets each step as text.
-
-    Raises:
-        NovaError: naming what failed; for results that differ from the reference.
-    """
-    from nova_core.model.safe_files import write_text
-    from nova_harness.engines.base import DIRECT
-    from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
-    from nova_harness.experiment.document import Experiment
-    from nova_testbed.inventory import read_inventory
-    from nova_workloads.queries.readings import connection
-
-    connection().close()  # a missing extra is named before minutes of measuring
-    experiment = Experiment(name="keys", strategies=["nova"], transport=DIRECT)
-    flink = prepare_engine(experiment, tell)
-    with tempfile.TemporaryDirectory(prefix="nova-keys-") as directory:
-        path = Path(directory)
-        write_text(path / "inventory.yaml", _inventory(max(counts)))
-        shares = _write_readings(path, skew, readings, seed)
-        setup = _Setup(path, shares, readings / SECONDS, window)
-        plans = {count: _plan(setup, count) for count in counts}
-        rates: dict[int, float] = {}
-        with (
-            hosts_up(read_inventory(str(path / "inventory.yaml")), tell) as inventory,
-            engine_bed(experiment, inventory, flink, tell, keep=False) as bed,
-        ):
-            for _ in range(WARMING):
-                tell("warming up")
-                _seconds(bed, plans[max(counts)], path, limited=False)
-            for count, plan in plans.items():
-                tell(f"{count} hosts, measuring")
-                rates[count] = 2 * readings / _seconds(bed, plan, path, limited=True)
-    each = rates[counts[0]] / counts[0]
-    return [
-        Measurement(
-            hosts=count,
-            largest=float(plan.load.max() / plan.graph.input_rate.sum()),
-            sent=float(plan.load.sum() / plan.graph.input_rate.sum()),
-            rate=rates[count],
-            ratio=rates[count] / count / each,
+    require()
+    (tmp_path / "inventory.yaml").write_text(_inventory(max(case.hosts)))
+    shares = _write_readings(tmp_path, case)
+    setup = _Setup(tmp_path, shares, case.readings / SECONDS, case.window)
+    plans = [_plan(setup, count) for count in case.hosts]
+    with _bed(tmp_path) as bed:
+        for _ in range(WARMING):
+            _seconds(bed, plans[-1], tmp_path, limited=False)
+        took = benchmark.pedantic(
+            lambda: [_seconds(bed, plan, tmp_path, limited=True) for plan in plans]
         )
-        for count, plan in plans.items()
-    ]
+    largest = [float(plan.load.max() / plan.graph.input_rate.sum()) for plan in plans]
+    sent = [float(plan.load.sum() / plan.graph.input_rate.sum()) for plan in plans]
+    rate = [2 * case.readings / seconds for seconds in took]
+    benchmark.extra_info |= {"largest": largest, "sent": sent, "rate": rate}
+    assert (largest[0], sent[0]) == (1, 1)
+    assert largest[1] < 0.6 and sent[1] < 1.2
+
+
+@contextmanager
+def _bed(path: Path) -> Iterator[Bed]:
+    experiment = Experiment(name="keys", strategies=["nova"], transport=DIRECT)
+    flink = prepare_engine(experiment, print)
+    with (
+        hosts_up(read_inventory(str(path / "inventory.yaml")), print) as inventory,
+        engine_bed(experiment, inventory, flink, print, keep=False) as bed,
+    ):
+        yield bed
 
 
 def _inventory(workers: int) -> str:
@@ -125,10 +113,10 @@ def _inventory(workers: int) -> str:
     return "\n".join([*lines, "network: {rtt_ms: 4}", ""])
 
 
-def _write_readings(path: Path, skew: float, readings: int, seed: int) -> list[Floats]:
+def _write_readings(path: Path, case: Case) -> list[Floats]:
     """Both streams' readings; the share of every key in each."""
-    rng = np.random.default_rng(seed)
-    weight = np.arange(1, KEYS + 1) ** -skew
+    rng, readings = np.random.default_rng(0), case.readings
+    weight = np.arange(1, KEYS + 1) ** -case.skew
     time = START_MS + np.arange(readings) * (SECONDS * 1000) // readings
     shares = []
     for stream, column in STREAMS.items():
@@ -153,9 +141,6 @@ class _Setup:
 
 def _plan(setup: _Setup, hosts: int) -> QueryPlan:
     """The plan that shares the join most evenly over a number of hosts."""
-    from nova_core.model.query_plan import QueryPlan
-    from nova_core.strategies import place
-
     for margin in MARGINS:
         try:
             plan = place(_problem(setup, hosts, margin), "nova")
@@ -164,7 +149,7 @@ def _plan(setup: _Setup, hosts: int) -> QueryPlan:
         assert isinstance(plan, QueryPlan)
         if _needed(setup, plan).max() <= _room(setup, hosts, margin) * (1 + 1e-9):
             return plan
-    raise NovaError(f"bench: no plan for {hosts} hosts: the keys are too different")
+    raise AssertionError(f"no plan for {hosts} hosts: the keys are too different")
 
 
 def _room(setup: _Setup, hosts: int, margin: float) -> float:
@@ -183,9 +168,6 @@ def _needed(setup: _Setup, plan: QueryPlan) -> Floats:
 
 
 def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
-    from nova_core.model.files import read_problem
-    from nova_core.model.syntax import dump
-
     (left, right), rate = setup.shares, setup.rate
     hot = np.flatnonzero(np.maximum(left, right) >= 1 / KEY_RANGES).tolist()
     nodes: list[dict[str, Any]] = [
@@ -225,17 +207,9 @@ def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
 
 
 def _seconds(bed: Bed, plan: QueryPlan, path: Path, limited: bool) -> float:
-    """How long a plan takes for all readings, with or without the hosts' CPU limits; s.
-
-    Raises:
-        NovaError: for a job that fails, and results that differ from the reference.
-    """
-    from nova_engines.query_flow import from_plan
-    from nova_harness.engines.queries import await_end, query_engine, query_records
-    from nova_workloads.queries.replayed import ReplayedReadings
-
+    """How long a plan takes for all readings, with or without the hosts' CPU limits; s."""
     engine = query_engine(bed.engine)
-    with tempfile.TemporaryDirectory(dir=path) as scratch:
+    with TemporaryDirectory(dir=path) as scratch:
         replay = ReplayedReadings(plan.problem, path, Path(scratch), SPEED)
         bed.limits.lift()
         job = engine.start_queries(plan, replay.from_time, "nova keys")
@@ -247,26 +221,5 @@ def _seconds(bed: Bed, plan: QueryPlan, path: Path, limited: bool) -> float:
         fetch = partial(engine.query_results, from_plan(plan))
         records: Any = query_records(fetch, Path(scratch)).records
         (compared,) = replay.compare(records).values()
-    if not compared.ok:
-        raise NovaError(f"bench: other results than those of the reference: {compared}")
+    assert compared.ok, compared
     return float(records["arrive_us"].max() - records["oldest_us"].min()) / 1e6
-
-
-def summary_table(measurements: list[Measurement]) -> Table:
-    """For people."""
-    from nova_core import console
-
-    return console.table(
-        "A join cut by key",
-        [">hosts", ">largest part", ">inputs sent", ">tuples/s", ">per host, to the first"],
-        [
-            (
-                str(one.hosts),
-                f"{one.largest:.1%}",
-                f"{one.sent:.2f}",
-                f"{one.rate:,.0f}",
-                f"{one.ratio:.2f}",
-            )
-            for one in measurements
-        ],
-    )

@@ -1,9 +1,9 @@
-"""Latency of events over HTTP: `nova serve` in its own process, and a client that keeps a rate.
+"""How fast `nova serve` is: one client sends random events at a fixed rate, and times the answers.
 
-The client sends at fixed times whether or not earlier answers have come (open loop), and measures
-from the time an event was due, so that the latency of a slow server includes its backlog. A second
-connection follows the deltas as a server-sent stream; deltas that do not arrive there are lost.
-Before that, the client uploads the problem as tables, and the service places it: that is timed too.
+The client times each event from when it was due, so that the latency of a slow server includes its
+backlog. A second connection follows the deltas as a server-sent stream; deltas that do not arrive
+there are lost. Before that, the client uploads the problem as tables, and the service places it:
+that is what pytest-benchmark times.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import uvloop
+from pytest_benchmark.fixture import BenchmarkFixture
 
-from nova_core import console
-from nova_core.errors import InfeasibleError, NovaError, ProblemError
+from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model.files import write_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -41,9 +39,16 @@ from nova_harness.bench.base import ONE_THREAD
 from nova_harness.bench.live import live_problem
 from nova_workloads.live_events import RandomEvents
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
+class Case(NamedTuple):
+    """Nodes of the generated topology, events/s that the client sends, and for how many s."""
+
+    nodes: int
+    rate: float
+    seconds: float
+
+
+CASES, SMALL = (Case(10_000, 1000, 60),), Case(200, 100, 1)
 # Connections of the client; events may overtake each other only where all may happen in any order.
 CONNECTIONS = 8
 WARM_UP = 200
@@ -52,88 +57,14 @@ UNREFINED = {"refine": False}
 _START = 120.0
 
 
-@dataclass(frozen=True)
-class Case:
-    """What to measure.
-
-    Attributes:
-        nodes: of the generated topology.
-        rate: events/s that the client sends.
-        seconds: for how long.
-        seed: of the topology and the events.
-    """
-
-    nodes: int
-    rate: float
-    seconds: float
-    seed: int
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Results; times in seconds.
-
-    Attributes:
-        nodes: of the topology.
-        joins: of the workload.
-        loading: from the upload of the problem to its placement.
-        memory: the most bytes that the service and its children had in memory meanwhile.
-        sent: events.
-        answered: with a delta.
-        refused: with a reason, as events that could not be satisfied.
-        failed: with anything else, or not at all.
-        lost: deltas answered that did not arrive on the stream, or are not in the plan's version.
-        rate: events answered per second.
-        median: from when an event was due to its answer.
-        p99: its 99th percentile.
-        p99_sent: from when it was sent; the client's own lateness left out.
-        longest: of all, from when it was due.
-        cpu: processor time of the server per event.
-        library: processor time of the same events without a service.
-        busy: share of one core that the server took.
-        load: other processes that wanted a core meanwhile, per core (1-minute load average).
-    """
-
-    nodes: int
-    joins: int
-    loading: float
-    memory: int
-    sent: int
-    answered: int
-    refused: int
-    failed: int
-    lost: int
-    rate: float
-    median: float
-    p99: float
-    p99_sent: float
-    longest: float
-    cpu: float
-    library: float
-    busy: float
-    load: float
-
-
-def measure(case: Case) -> Measurement:
-    """Serve a placement and send events to it.
-
-    Raises:
-        NovaError: when the service does not start, or refuses the placement.
-    """
-    import uvloop
-
-    problem = live_problem(case.nodes, case.seed)
-    plan = create("nova", **UNREFINED).place(problem)
+def test_events(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> None:
+    """Times in seconds, memory in bytes; no event may fail, and no delta be lost."""
+    problem = live_problem(case.nodes, seed=0)
     count = WARM_UP + round(case.rate * case.seconds)
-    console.say(f"drawing {count:,} events")
-    events, library = _events(problem, plan, count, case.seed)
-    with tempfile.TemporaryDirectory() as directory, _service(Path(directory)) as (url, process):
-        console.say("loading the problem")
+    events, library = _events(problem, create("nova", **UNREFINED).place(problem), count)
+    with _service(tmp_path / "data") as (url, process):
         with _watched(process.pid) as memory:
-            begin = time.perf_counter()
-            _upload(url, Path(directory), problem)
-            loading = time.perf_counter() - begin
-        console.say(f"sending {case.rate:g} events/s for {case.seconds:g} s")
+            benchmark.pedantic(_upload, (url, tmp_path / "problem", problem))
         client = _Client(url, [msgspec.json.encode(event) for event in events])
         # The client shares the machine: its garbage collections, which would scan all drawn
         # events, must not disturb the measurement.
@@ -146,37 +77,36 @@ def measure(case: Case) -> Measurement:
             used = _processor_time(process.pid) - used
         finally:
             gc.unfreeze()
-    sent = len(client.due)
-    took = client.ended - client.began
+    sent, took = len(client.due), client.ended - client.began
     times = (client.due, client.sent_at, client.answered_at)
     due, sent_at, answered_at = (np.array(one) for one in times)
     waited = answered_at - due
-    return Measurement(
-        nodes=len(problem.nodes),
-        joins=len(problem.matrix),
-        loading=loading,
-        memory=max(memory),
-        sent=sent,
-        answered=client.answered,
-        refused=client.refused,
-        failed=client.failed,
-        lost=client.lost,
-        rate=(client.answered + client.refused) / took,
-        median=float(np.median(waited)),
-        p99=float(np.quantile(waited, 0.99)),
-        p99_sent=float(np.quantile(answered_at - sent_at, 0.99)),
-        longest=float(waited.max()),
-        cpu=used / sent,
-        library=library,
-        busy=used / took,
-        load=os.getloadavg()[0] / (os.cpu_count() or 1),
-    )
+    benchmark.extra_info |= {
+        "joins": len(problem.matrix),
+        "memory": max(memory),
+        "answered": client.answered,
+        "refused": client.refused,
+        "rate": sent / took,
+        "median": float(np.median(waited)),
+        "p99": float(np.quantile(waited, 0.99)),
+        # The client's own lateness left out.
+        "p99_sent": float(np.quantile(answered_at - sent_at, 0.99)),
+        "longest": float(waited.max()),
+        # Processor time of the server per event, of the same events without a service, and the
+        # share of one core that the server took.
+        "cpu": used / sent,
+        "library": library,
+        "busy": used / took,
+    }
+    assert sent == count - WARM_UP == client.answered + client.refused
+    assert (client.failed, client.lost) == (0, 0)
+    assert waited.min() > 0 and used > 0 and max(memory) > 2**26
 
 
-def _events(problem: Problem, plan: Plan, count: int, seed: int) -> tuple[list[Event], float]:
+def _events(problem: Problem, plan: Plan, count: int) -> tuple[list[Event], float]:
     """Events that a placement can apply in turn, and processor time of one, seconds."""
     live = LivePlacement(problem, plan)
-    draw = RandomEvents(problem, seed)
+    draw = RandomEvents(problem, 0)
     events: list[Event] = []
     used = 0.0
     while len(events) < count:
@@ -193,7 +123,7 @@ def _events(problem: Problem, plan: Plan, count: int, seed: int) -> tuple[list[E
 
 
 @contextmanager
-def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def _service(data: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """`nova serve` on a free port, and on a core of its own where there are two; its URL."""
     cores = os.sched_getaffinity(0)
     own = {max(cores)} if len(cores) > 1 else set()
@@ -201,25 +131,21 @@ def _service(directory: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     # A process inherits the cores of its parent.
     os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(
-        [*command, str(directory / "data"), "--port", "0", "--json"],
+        [*command, str(data), "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
     ) as process:
         try:
             os.sched_setaffinity(0, cores - own)
             assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                raise NovaError("bench serve: the service did not start")
-            yield msgspec.json.decode(line)["url"], process
+            yield msgspec.json.decode(process.stdout.readline())["url"], process
         finally:
             os.sched_setaffinity(0, cores)
             process.send_signal(signal.SIGTERM)
             process.wait()
 
 
-def _upload(url: str, directory: Path, problem: Problem) -> None:
-    tables = directory / "problem"
+def _upload(url: str, tables: Path, problem: Problem) -> None:
     write_problem(problem, tables)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -259,19 +185,12 @@ def _resident(pid: int) -> int:
 
 
 def _post(url: str, content: bytes, kind: str = "application/json") -> dict[str, Any]:
-    """The answer to a document.
-
-    Raises:
-        NovaError: with what the service said, when it refuses.
-    """
+    """The answer to a document."""
     request = urllib.request.Request(url, content, {"Content-Type": kind})
     # The service is on this machine: use no proxy.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=_START) as answer:
-            return msgspec.json.decode(answer.read(), type=dict[str, Any])
-    except urllib.error.HTTPError as error:
-        raise NovaError(f"bench serve: {error.read().decode(errors='replace')}") from None
+    with opener.open(request, timeout=_START) as answer:
+        return msgspec.json.decode(answer.read(), type=dict[str, Any])
 
 
 class _Client:
@@ -373,32 +292,3 @@ def _processor_time(pid: int) -> float:
     """User and system time of a process so far, seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def summary_table(measurements: Sequence[Measurement]) -> Table:
-    """The figures, for a person."""
-    (m,) = measurements
-    table = console.table(
-        f"Events over HTTP: {m.nodes:,} nodes, {m.joins:,} joins",
-        ["what", ">figure"],
-        caption=f"The machine had {m.load:.1f} processes per core that wanted to run.",
-    )
-    for what, figure in (
-        ("loading the problem, s", f"{m.loading:.1f}"),
-        ("  in memory meanwhile, at most, MiB", f"{m.memory / 2**20:,.0f}"),
-        ("events sent", f"{m.sent:,}"),
-        ("answered with a delta", f"{m.answered:,}"),
-        ("refused with a reason", f"{m.refused:,}"),
-        ("failed", f"{m.failed:,}"),
-        ("deltas lost or twice on the stream", f"{m.lost:,}"),
-        ("events/s", f"{m.rate:,.0f}"),
-        ("latency, median, ms", f"{m.median * 1e3:.2f}"),
-        ("latency, 99th percentile, ms", f"{m.p99 * 1e3:.2f}"),
-        ("  from when it was sent, ms", f"{m.p99_sent * 1e3:.2f}"),
-        ("latency, longest, ms", f"{m.longest * 1e3:.1f}"),
-        ("server's processor time per event, µs", f"{m.cpu * 1e6:,.0f}"),
-        ("  of which the library's own, µs", f"{m.library * 1e6:,.0f}"),
-        ("server's share of a core", f"{m.busy:.0%}"),
-    ):
-        table.add_row(what, figure)
-    return table
