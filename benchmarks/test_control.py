@@ -24,8 +24,8 @@ REPORT_S, LOOK_S = 5.0, 0.5
 LOOKS = 120
 # Processes per host; session of the engine's process.
 PROCESSES, ENGINE = 120, 7
-# Every second, one host in ten thousand gets load for 20 to 60 s.
-LOADED_PER_S, LOADED_S, LOAD = 1e-4, (20.0, 60.0), 0.6
+# Every second, one host gets load for 20 to 60 s.
+LOADED_PER_S, LOADED_S, LOAD = 1.0, (20.0, 60.0), 0.6
 
 pytestmark = [
     pytest.mark.usefixtures("one_core"),
@@ -75,8 +75,7 @@ class Simulation:
         """Let time pass to the next look at all hosts; some have reported since the last one."""
         self.looks += 1
         now, random = self.looks * LOOK_S, self.random
-        loaded = random.poisson(LOADED_PER_S * LOOK_S * len(self.names))
-        for name in random.choice(self.names, loaded):
+        for name in random.choice(self.names, random.poisson(LOADED_PER_S * LOOK_S)):
             self.hosts[name].loaded_until = now + random.uniform(*LOADED_S)
         groups = round(REPORT_S / LOOK_S)
         reporting = [self.hosts[name] for name in self.names[self.looks % groups :: groups]]

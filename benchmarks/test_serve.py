@@ -19,7 +19,7 @@ import tarfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,7 @@ class Case(NamedTuple):
 
 
 CASES, SMALL = (Case(10_000, 1000, 60),), Case(200, 100, 1)
+NOVA = (sys.executable, "-P", "-c", "from nova_core.cli import main; main()")
 # Connections of the client; events may overtake each other only where all may happen in any order.
 CONNECTIONS = 8
 WARM_UP = 200
@@ -62,9 +63,9 @@ def test_events(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> None
     problem = live_problem(case.nodes, seed=0)
     count = WARM_UP + round(case.rate * case.seconds)
     events, library = _events(problem, create("nova", **UNREFINED).place(problem), count)
-    with _service(tmp_path / "data") as (url, process):
+    with service(tmp_path / "data") as (url, process):
         with _watched(process.pid) as memory:
-            benchmark.pedantic(_upload, (url, tmp_path / "problem", problem))
+            benchmark.pedantic(upload, (url, tmp_path / "problem", problem))
         client = _Client(url, [msgspec.json.encode(event) for event in events])
         # The client shares the machine: its garbage collections, which would scan all drawn
         # events, must not disturb the measurement.
@@ -123,15 +124,16 @@ def _events(problem: Problem, plan: Plan, count: int) -> tuple[list[Event], floa
 
 
 @contextmanager
-def _service(data: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def service(
+    data: Path, nova: Sequence[str | Path] = NOVA
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """`nova serve` on a free port, and on a core of its own where there are two; its URL."""
     cores = os.sched_getaffinity(0)
     own = {max(cores)} if len(cores) > 1 else set()
-    command = [sys.executable, "-P", "-c", "from nova_core.cli import main; main()", "serve"]
     # A process inherits the cores of its parent.
     os.sched_setaffinity(0, own or cores)
     with subprocess.Popen(
-        [*command, str(data), "--port", "0", "--json"],
+        [*nova, "serve", data, "--port", "0", "--json"],
         stdout=subprocess.PIPE,
         env={**os.environ, **ONE_THREAD},
     ) as process:
@@ -145,7 +147,8 @@ def _service(data: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             process.wait()
 
 
-def _upload(url: str, tables: Path, problem: Problem) -> None:
+def upload(url: str, tables: Path, problem: Problem) -> None:
+    """Let the service place a problem, under the name `bench`."""
     write_problem(problem, tables)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -243,8 +246,8 @@ class _Client:
         self.began = time.perf_counter()
         for number in range(len(requests)):
             self.due[number] = self.began + number / rate
-            wait = self.due[number] - time.perf_counter()
-            if wait > 0:
+            # Timers wake up to a millisecond early.
+            while (wait := self.due[number] - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             queue.put_nowait(number)
         await queue.join()

@@ -88,7 +88,7 @@ INSTEAD = {
         "reproduce costream --traces 100 --tests 10 --members 1 --epochs 1 -o out"
     ),
     "testbed ssh -i {inventory.yaml} sink true": "",  # ends as ssh does
-    "serve state --port 0": "",  # does not end; benchmarks/test_serve.py runs it
+    "serve state --port 0": "",  # does not end; test_bare.py runs it
     # A machine has one rack, which other tests may have.
     "corpus run out --runs 1": "",
     "demo -o out": "",

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.test_serve import service, upload
+from nova_harness.bench.live import live_problem
+
 from .bare import LEFT_OUT, MORE, requirement
 from .uses import USES, command_of, commands
 
@@ -72,7 +75,9 @@ def test_commands_of_a_bare_wheel(bare: Path) -> None:
         *("research", "learn"),
     ],
 )
-def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) -> None:
+def test_an_extra_is_complete_by_itself(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
     """Nothing that it is for ends for lack of another one."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
@@ -86,3 +91,7 @@ def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) 
     nova.write_text(text.replace(str(bare), str(venv)))
     nova.chmod(0o755)
     walk("--nova", nova, "--slow", "--extra", extra)
+    if extra == "serve":  # which does not end by itself
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+        with service(tmp_path / "data", [nova]) as (url, _):
+            upload(url, tmp_path / "problem", live_problem(20, seed=0))
