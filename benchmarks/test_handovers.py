@@ -112,7 +112,7 @@ def test_too_few_hosts(tmp_path: Path) -> None:
         plans_of(SMALL, few, tmp_path)
 
 
-def results(begin_s: float, end_s: float, late_ms: Any) -> np.ndarray[Any, Any]:
+def results(begin_s: float, end_s: float, late_ms: Any) -> Any:
     """A result every 10 ms; the latency is a function of the time of emission, s."""
     emit = np.arange(begin_s, end_s, 0.01)
     made = np.zeros(len(emit), np.dtype(list(FIELDS)))
