@@ -58,11 +58,12 @@ def model_of(width: int) -> Model:
 
 @pytest.mark.parametrize("filters", [2, 8])
 def test_draw(benchmark: BenchmarkFixture, case: int, filters: int) -> None:
-    """To draw candidates."""
+    """To draw candidates; some are drawn twice, and count once."""
     search = Search(problem_of(filters), model_of(WIDTHS[0]))
     query = search.queries()[0]
     found = benchmark(lambda: search.candidates(query, case, np.random.default_rng(0)))
-    assert len(found) == case
+    benchmark.extra_info["candidates"] = len(found)
+    assert SMALL <= len(found) <= case
 
 
 @pytest.mark.benchmark(timer=time.process_time)
@@ -75,4 +76,5 @@ def test_predict(benchmark: BenchmarkFixture, case: int, filters: int, width: in
     assert len(query.graph) == filters + 5
     candidates = search.candidates(query, case, np.random.default_rng(0))
     found = benchmark(search.predict, query, candidates)
-    assert all(values.shape[1] == case for values in found.members.values())
+    benchmark.extra_info["candidates"] = len(candidates)
+    assert all(values.shape[1] == len(candidates) for values in found.members.values())
