@@ -282,7 +282,8 @@ def test_a_virtual_rack_from_up_to_down(virtual: str, tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert all(abs(p["median_ms"] - p["asked_ms"]) < 5 for p in told["pairs"])
     cores = {entry["host"]: entry["cores"] for entry in told["capacities"]}
-    assert 0.05 < cores["left"] < 0.15
+    # At most its limit of 0.1; a machine that is busy otherwise gives it less.
+    assert 0 < cores["left"] < 0.15
     assert invoke("stress", "-i", virtual).exit_code == 0
     assert invoke("stress", "-i", virtual, "--stop").stdout == "stopped: left, right\n"
     assert invoke("down", "-i", virtual).exit_code == 0
