@@ -1,8 +1,8 @@
 """The command ``nova``: a thin group that loads each command only when it is used.
 
 Commands of other packages join through the entry-point group ``nova.commands`` (name to
-``module:click_command``). ``nova --help`` imports every command's module, so such a module must
-import what is heavy inside its functions.
+``module:click_command``; ``GROUP.NAME`` joins an `OpenGroup`). ``nova --help`` imports every
+command's module, so such a module must import what is heavy inside its functions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import click
 from nova_core import extras, scratch
 from nova_core.console import fail
 from nova_core.errors import NovaError
-from nova_core.lazy_commands import load_command
+from nova_core.lazy_commands import absent_command, installed_commands, load_command
 from nova_core.suggestions import nearest
 
-ENTRY_POINTS = "nova.commands"
 INTERRUPTED = 130
 TERMINATED = 128  # and the number of the signal
 BROKEN_PIPE = 141
@@ -40,7 +39,6 @@ COMMANDS = {
         "plan",
         "check",
         "explain",
-        "predict",
         "plot",
         "diff",
         "replan",
@@ -55,12 +53,6 @@ COMMANDS = {
     )
 }
 LAST_COMMANDS = {name: f"nova_core.commands.{name}:{name}" for name in ("schema", "completion")}
-
-
-def _entry_points() -> dict[str, str]:
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -80,14 +72,14 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, those of other packages included."""
-        others = sorted(set(_entry_points()) - set(COMMANDS) - set(LAST_COMMANDS))
+        others = sorted(set(installed_commands()) - set(COMMANDS) - set(LAST_COMMANDS))
         return [*COMMANDS, *others, *LAST_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or None; a broken one fails with the reason when it is run."""
         place = COMMANDS.get(cmd_name) or LAST_COMMANDS.get(cmd_name)
-        place = place or _entry_points().get(cmd_name)
-        return None if place is None else load_command(cmd_name, place)
+        place = place or installed_commands().get(cmd_name)
+        return absent_command(cmd_name) if place is None else load_command(cmd_name, place)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end quietly when the output is closed, and name a missing extra."""

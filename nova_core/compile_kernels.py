@@ -1,67 +1,40 @@
-"""Compiling kernels in the background: ``python -m nova_core.compile_kernels PACKAGE CACHE``.
+"""Compiling in the background: ``python -m nova_core.compile_kernels PACKAGE FUNCTION CACHE``.
 
-At most one process compiles and one more per package waits, at the lowest priority, in sessions of
-their own. What goes wrong is in a log beside the kernels, and not tried again before that is gone.
+`nova_core.kernel_cache` starts it, in a session of its own. At most one process compiles and one
+more per package waits, at the lowest priority. What goes wrong is in a log beside the kernels, and
+not tried again before that is gone.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO
 
-from nova_core.kernel_cache import SETTING, Kernels, compiled_for, packages
+from nova_core.kernel_cache import compiled_for, packages
 
 UNFINISHED_S = 60.0
 
 
-def start(kernels: Kernels) -> None:
-    """Have a package's kernels compiled in the background, where the cache can be written."""
-    cache, python = kernels.cache, sys.executable or ""
-    # A program that has Python inside is no Python.
-    if cache is None or kernels.package not in PACKAGES or "python" not in Path(python).name:
-        return
-    log = cache / f"{kernels.package}.log"
-    with suppress(OSError):
-        cache.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size:
-            return
-        with log.open("ab") as output:
-            _running.append(
-                subprocess.Popen(
-                    [python, "-P", "-W", "ignore", "-m", __name__, kernels.package, str(cache)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd="/",
-                    env=os.environ | {SETTING: "compile", "PYTHONPATH": os.pathsep.join(_paths())},
-                    start_new_session=True,
-                )
-            )
+def compile_package(package: str, function: str, cache: Path) -> None:
+    """Compile and mark all kernels of a package, unless another process does or has.
 
-
-# Processes that were started; they are not waited for.
-_running: list[subprocess.Popen[bytes]] = []
-
-
-def _paths() -> list[str]:
-    """Where this process finds modules; not the current directory, where programs put anything."""
-    return [path for path in sys.path if path and Path(path).is_absolute()]
-
-
-def compile_package(package: str, cache: Path) -> None:
-    """Compile and mark all kernels of a package, unless another process does or has."""
+    Args:
+        package: of the kernels.
+        function: ``module:function`` that runs all of them.
+        cache: where they are kept.
+    """
     with (cache / f"{package}.waits").open("w") as waits, (cache / "compiles").open("w") as turn:
         if not _lock(waits, wait=False) or not _lock(turn, wait=True):
             return
         os.nice(19)
         _remove_unfinished(cache)
-        PACKAGES[package]()
+        module, _, name = function.partition(":")
+        getattr(import_module(module), name)()
         kernels = packages[package]
         if kernels.compiled_mark is not None and not kernels.are_compiled():
             part = kernels.compiled_mark.with_suffix(".part")
@@ -99,12 +72,7 @@ def placement() -> None:
     for more in ({"index": "kdtree"}, {"on_full": "spread", "sigma": 1.0}):
         with suppress(InfeasibleError):
             place(problem, **more)
-    for other in ("sbon-optimal", "sbon-relaxation"):
-        with suppress(InfeasibleError):
-            place(problem, other)
 
-
-PACKAGES: dict[str, Callable[[], None]] = {"nova_core.placement.kernels": placement}
 
 if __name__ == "__main__":
-    compile_package(sys.argv[1], Path(sys.argv[2]))
+    compile_package(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

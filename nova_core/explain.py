@@ -587,7 +587,7 @@ class Verdicts:
             wrong = [] if nodes.worker[v] else ["may not host joins"]
             return ", ".join([part, *wrong, *(["overloaded"] if over else [])])
         requirements = self.plan.problem.requirements
-        required = requirements.of_pairs(self.plan.problem)[self.pair]
+        required = self.plan.problem.pair_requirement[self.pair]
         if required >= 0 and not requirements.met[required, v]:
             return f"lacks {requirements.texts[required]}"
         c_min = self.plan.parameters.get("c_min") or 0.0

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from nova_core import extras
+from nova_core import extras, research
 from nova_core.errors import NovaError
 from nova_core.suggestions import nearest
 
@@ -60,8 +60,10 @@ class Extensions:
         """
         entry = self._entry_points().get(name)
         if entry is None:
+            if absent := research.absent(self.group, self.kind, name):
+                raise self.error(absent)
             known = ", ".join(self.names()) or "none"
-            near = nearest(name, self.names())
+            near = nearest(name, [*self.names(), *research.NAMES.get(self.group, ())])
             meant = f"; did you mean {near!r}?" if near else ""
             raise self.error(
                 f"{where or self.kind}: unknown {name!r}{meant}; installed are {known}"

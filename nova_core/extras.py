@@ -1,17 +1,18 @@
-"""Extras of the distribution: packages that only parts of Nova need.
+"""Extras of our distributions: packages that only parts of Nova need.
 
-``pip install .`` leaves them out. The distribution's metadata says which extra installs what.
+``pip install .`` leaves them out. The distributions' metadata says which extra installs what.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from nova_core.errors import NovaError
 
 DISTRIBUTION = "nova-placement"
+RESEARCH = "nova-research"
 # Modules that are not named like the package that brings them.
 _PACKAGES = {"kafka": "kafka-python", "py4j": "pyspark", "uvloop": "uvicorn"}
 _REQUIREMENT = re.compile(r"([\w.-]+).*\bextra\s*==\s*['\"]([\w.-]+)['\"]")
@@ -22,25 +23,23 @@ class MissingExtraError(NovaError):
 
 
 def extra_of(module: str) -> str | None:
-    """The smallest extra that brings a module; None where no extra does."""
+    """The smallest extra that brings a module, as pip names it; None where no extra does."""
     from importlib.metadata import PackageNotFoundError, requires
 
     top = module.partition(".")[0]
     package = _PACKAGES.get(top, top.replace("_", "-"))
     packages: dict[str, set[str]] = {}
-    try:
-        lines = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return None
-    for line in lines:
-        if (match := _REQUIREMENT.match(line)) is not None:
-            packages.setdefault(match[2], set()).add(match[1].lower().replace("_", "-"))
+    for distribution in (DISTRIBUTION, RESEARCH):
+        with suppress(PackageNotFoundError):
+            for match in filter(None, map(_REQUIREMENT.match, requires(distribution) or [])):
+                brought = packages.setdefault(f"{distribution}[{match[2]}]", set())
+                brought.add(match[1].lower().replace("_", "-"))
     extras = [name for name, brought in packages.items() if package in brought]
     return min(extras, key=lambda name: (len(packages[name]), name), default=None)
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra."""
+    """The command that installs an extra of the product."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
@@ -55,7 +54,7 @@ def missing(what: str, error: Exception) -> str:
         return ""
     extra = extra_of(error.name)
     module = error.name.partition(".")[0]
-    return f"{what}: needs the module {module}; {install_command(extra)}" if extra else ""
+    return f"{what}: needs the module {module}; pip install '{extra}'" if extra else ""
 
 
 @contextmanager

@@ -40,16 +40,23 @@ class Kernels:
 
     Attributes:
         package: its name.
+        file: its ``__file__``.
         cache: where numba keeps them, or None where nothing can be written.
         state: of their sources, as a name.
         defined: each function with its options for numba.
+        compiling: ``module:function`` that has all of them compiled; empty where they never run as
+            plain Python.
+        called: packages whose kernels they call; numba compiles these first.
         begun: whether this process has had them compiled in the background.
     """
 
     package: str
+    file: str
     cache: Path | None
     state: str
     defined: list[tuple[FunctionType, dict[str, Any]]]
+    compiling: str
+    called: list[Kernels]
     begun: bool = False
 
     @property
@@ -93,6 +100,8 @@ _plain: list[Kernels] = []
 # How kernels run, as it was decided for the first problem; large ones change it to "compile".
 _decided: str | None = None
 _awaiting_numba: list[Callable[[], None]] = []
+# Processes that were started; they are not waited for.
+_compiling: list[object] = []
 
 
 def njit(**options: Any) -> Callable[[F], F]:
@@ -106,15 +115,16 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 
 @contextmanager
-def kernel_cache(package: str, *called: str, plain: bool = False) -> Iterator[None]:
+def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
     """Import the kernels of a package inside; they are cached beside it, or for the user.
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
         called: likewise, of other packages whose kernels they call.
-        plain: whether they may run as plain Python, with the same results.
+        plain: ``module:function`` that has all of them compiled, where until then they may run as
+            plain Python, with the same results.
     """
-    if called:  # what is compiled calls nothing else
+    if called and not plain:  # what is compiled calls nothing else
         compile_first()
     yield
     here = Path(package).parent
@@ -124,7 +134,9 @@ def kernel_cache(package: str, *called: str, plain: bool = False) -> Iterator[No
     for each in (package, *called):
         sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
-    kernels = Kernels(name, _place(here / "__pycache__", digest), digest, mine)
+    cache = _place(here / "__pycache__", digest)
+    below = [one for one in packages.values() if one.file in called]
+    kernels = Kernels(name, package, cache, digest, mine, plain, below)
     with _lock:
         _defined[:] = [one for one in _defined if one not in mine]
         packages[name] = kernels
@@ -185,16 +197,48 @@ def _setting() -> str:
 
 
 def _ready(kernels: Kernels) -> bool:
-    return _setting() != "interpret" and kernels.are_compiled()
+    below = all(one not in _plain for one in kernels.called)
+    return _setting() != "interpret" and below and kernels.are_compiled()
 
 
 def _in_background(kernels: Kernels) -> None:
     """Compile them in a process of their own, unless that was tried or somebody forbids it."""
-    if not kernels.begun and _setting() != "interpret":
-        from nova_core.compile_kernels import start
-
+    below = all(one.are_compiled() for one in kernels.called)
+    if not kernels.begun and below and _setting() != "interpret":
         kernels.begun = True
-        start(kernels)
+        _start(kernels)
+
+
+def _start(kernels: Kernels) -> None:
+    """Have a package's kernels compiled in the background, where the cache can be written."""
+    import subprocess
+
+    cache, python = kernels.cache, sys.executable or ""
+    # A program that has Python inside is no Python.
+    if cache is None or "python" not in Path(python).name:
+        return
+    # Not the current directory, where programs put anything.
+    modules = [path for path in sys.path if path and Path(path).is_absolute()]
+    log = cache / f"{kernels.package}.log"
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size:
+            return
+        with log.open("ab") as output:
+            _compiling.append(
+                subprocess.Popen(
+                    [
+                        *(python, "-P", "-W", "ignore", "-m", "nova_core.compile_kernels"),
+                        *(kernels.package, kernels.compiling, str(cache)),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd="/",
+                    env=os.environ | {SETTING: "compile", "PYTHONPATH": os.pathsep.join(modules)},
+                    start_new_session=True,
+                )
+            )
 
 
 def _place(beside: Path, digest: str) -> Path | None:

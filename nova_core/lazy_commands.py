@@ -8,8 +8,32 @@ from typing import Any, NoReturn
 
 import click
 
-from nova_core import extras
+from nova_core import extras, research
 from nova_core.errors import NovaError
+
+ENTRY_POINTS = "nova.commands"
+
+
+def installed_commands(group: str = "") -> dict[str, str]:
+    """Places of the commands that packages add, by name.
+
+    Args:
+        group: which they join: the entry points ``GROUP.NAME``; empty for the front, ``NAME``.
+    """
+    from importlib.metadata import entry_points
+
+    found = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        joins, _, name = entry.name.rpartition(".")
+        if joins == group:
+            found[name] = entry.value
+    return found
+
+
+def absent_command(name: str, group: str = "") -> click.Command | None:
+    """Stands for a command of nova-research where that is not installed; None for other names."""
+    text = research.absent(ENTRY_POINTS, "command", f"{group}.{name}" if group else name)
+    return broken_command(name, NovaError(text)) if text else None
 
 
 def load_command(name: str, place: str) -> click.Command:
@@ -64,3 +88,19 @@ class LazyCommands(click.Group):
         """The command of that name, or None; a broken one fails with the reason when it is run."""
         place = self.places.get(cmd_name)
         return None if place is None else load_command(cmd_name, place)
+
+
+class OpenGroup(click.Group):
+    """A group of commands that packages add to, by entry points ``GROUP.NAME``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted({*self.commands, *installed_commands(self.name or "")})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None; a broken one fails with the reason when it is run."""
+        group = self.name or ""
+        place = installed_commands(group).get(cmd_name)
+        if place is not None:
+            return load_command(cmd_name, place)
+        return super().get_command(ctx, cmd_name) or absent_command(cmd_name, group)

@@ -11,16 +11,19 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from oracles import live_placement
 
+from benchmarks.test_simulator import plans_of, simulated
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
 from nova_core.model.examples import load_example
 from nova_core.strategies import place
-from nova_harness.bench import queries, simulator
+from nova_harness.bench.queries import generated
+from nova_research.costream.simulator.stages import stages_of
 from nova_workloads.topology import generate
 
 
@@ -47,8 +50,10 @@ def others() -> None:
     """All other kernels, and the tests."""
     for search in ("annealing", "reactive-tabu"):
         place(load_example("running-example"), f"whitewater-{search}")
-    queries.measure(queries.Case(100, "latency", seed=0, repeat=1))
-    simulator.measure(simulator.Case("rack", traces=1, repeat=1))
+    place(generated(100, seed=0))
+    with TemporaryDirectory() as scratch:
+        ((plan, seconds),) = plans_of("rack", 1, Path(scratch))
+    simulated(plan, stages_of(plan), seconds)
     position = np.random.default_rng(0).uniform(size=(300, 2)) * 50
     space = CostSpace(position, np.ones(300))
     for height in (False, True):

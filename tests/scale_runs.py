@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_core.strategies.nova import NovaParameters
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads.scale.plan import Scale, check_plan, open_plan, open_problem, plan
 from nova_workloads.scale.tables import Problem
 

@@ -44,7 +44,7 @@ def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) ->
     JOB is an id or a name. PROBLEM is what the plug-in wrote when the job was submitted
     (nova.problem-file, as JSON).
     """
-    from nova_core.model.files import write_text
+    from nova_core.model.safe_files import write_text
     from nova_flink.observing import observe as look
 
     document = _document(problem)

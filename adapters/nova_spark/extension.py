@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nova_engines.compiling import pack, run_compiler, stamp_of
 from nova_engines.installing import engines_directory, java, locked
-from nova_spark.engine import check
+from nova_spark.home import check
 
 EXTENSIONS = "org.apache.spark.sql.nova.Extensions"
 

@@ -11,7 +11,7 @@ from nova_core.errors import NovaError
 from nova_engines.local_processes import LocalProcesses, free_ports, loopback
 from nova_engines.nodes import COORDINATOR, Node, write_files
 from nova_spark.configuration import SLOTS, ClusterConfiguration
-from nova_spark.engine import check
+from nova_spark.home import check
 from nova_spark.rest import registered
 
 START_S = 90.0

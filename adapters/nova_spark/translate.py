@@ -19,8 +19,8 @@ from nova_engines.nodes import COORDINATOR, nodes_of
 from nova_engines.workload import Workload
 from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
-from nova_spark.engine import spark_home
 from nova_spark.extension import kafka_client
+from nova_spark.home import spark_home
 from nova_spark.realtime import SLOTS, job_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # What the job needs of Nova on the driver's host, beside PySpark and the standard library.
 MODULES = {
     "nova_spark": (
-        *("__init__", "engine", "extension", "job", "realtime", "rest", "session"),
+        *("__init__", "extension", "home", "job", "realtime", "rest", "session"),
         "verification",
     ),
     "nova_engines": (

@@ -11,9 +11,13 @@ import click
 from nova_core import console, paths
 from nova_core.commands import figures, shared
 from nova_core.errors import NovaError, ProblemError
+from nova_core.extensions import Extensions
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+PREDICTORS = Extensions("nova.predictors", "predictor")
+PREDICTOR = "costream"
 
 
 @click.command(short_help="Place with every strategy, side by side.")
@@ -109,41 +113,11 @@ def compare(
 def _predicted(
     outcomes: Mapping[str, figures.Outcome | NovaError], path: Path | None
 ) -> dict[str, dict[str, float]]:
-    """What a model predicts of every plan, over all queries or pairs.
-
-    Plans with more operators than a prediction supports are left out; so are, without ``path``,
-    those that the model that comes with Nova has not been trained for.
-    """
-    from nova_core.commands.predict import predictions
-    from nova_core.learned.graph import graph_of
-    from nova_core.learned.model import load_model
-
-    model, predicted, doubt = load_model(path), {}, ""
-    for name, outcome in outcomes.items():
-        if isinstance(outcome, NovaError):
-            continue
-        try:
-            if path is None and (strange := model.doubt(graph_of(outcome.plan))):
-                doubt = strange
-                continue
-            rows = predictions(outcome.plan, model)
-        except NovaError:
-            continue
-        many = len(rows)
-        predicted[name] = {
-            "queries": many,
-            "throughput": sum(row["throughput"]["value"] for row in rows),
-            **{
-                metric: sum(row[metric]["value"] for row in rows) / many
-                for metric in ("e2e_latency_ms", "processing_latency_ms")
-            },
-            **{
-                metric: sum(row[metric]["holds"] for row in rows)
-                for metric in ("back_pressure", "success")
-            },
-        }
-    if doubt:
-        console.say(f"predictions are left out: the model that comes with Nova {doubt}")
+    """What the installed model predicts of every plan, over all queries or pairs."""
+    if path is None and PREDICTOR not in PREDICTORS.names():
+        return {}
+    plans = {k: one.plan for k, one in outcomes.items() if not isinstance(one, NovaError)}
+    predicted: dict[str, dict[str, float]] = PREDICTORS.load(PREDICTOR)(plans, path)
     return predicted
 
 

@@ -110,9 +110,7 @@ def plan(
     with shared.working():
         outcome = figures.run(loaded, strategy, parameters, warm=False)
         others: dict[str, dict[str, Any]] = {
-            name: {}
-            for name in (shared.QUERY_BASELINES if loaded.queries else shared.BASELINES)
-            if baselines and name != strategy
+            name: {} for name in shared.baselines(loaded) if baselines and name != strategy
         }
         compared = figures.run_all(loaded, others)
         if output is not None:

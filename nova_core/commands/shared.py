@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 BASELINES = ("sink", "source", "top-c", "tree")
+# The last is part of nova-research.
 QUERY_BASELINES = ("sink", "source", "sbon-relaxation")
 
 problem_argument = click.argument("problem", type=paths.INPUT)
@@ -106,6 +107,15 @@ def settings_option(help_text: str, metavar: str = "KEY=VALUE") -> Callable[[F],
 
 
 set_option = settings_option("Any parameter of the strategy; may be repeated.")
+
+
+def baselines(problem: Problem) -> list[str]:
+    """Strategies that a plan is compared with, of those that are installed."""
+    from nova_core.strategies import names
+
+    installed = names()
+    wanted = QUERY_BASELINES if problem.queries else BASELINES
+    return [name for name in wanted if name in installed]
 
 
 def complete_strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import DENSE_METHODS, embed
-from nova_core.costspace.latency_files import Measurements
-from nova_core.costspace.measurements import DisconnectedError, pairs_of, sample_pairs
+from nova_core.costspace.measurements import DisconnectedError, Measurements, pairs_of, sample_pairs
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.problem import Floats, PairLatencies, Strings
 

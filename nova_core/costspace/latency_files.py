@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import gzip
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from nova_core.costspace.percentile_filter import filtered
+from nova_core.costspace.measurements import Measurements
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import Kind, read_columns
-from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem
+from nova_core.model.files import read_problem
 from nova_core.model.latencies import ONE_WAY, doubt, read_latency
 from nova_core.model.packed import PackedError, check_packed
-from nova_core.model.problem import Bools, Floats, Ints, PairLatencies, Problem, Strings
+from nova_core.model.problem import Bools, Floats, PairLatencies, Problem, Strings
+from nova_core.model.safe_files import DOCUMENT_SUFFIXES
 from nova_core.model.validation import check_ids
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".arrow")
@@ -35,48 +35,6 @@ _PAIR_KINDS: dict[str, Kind] = {
 # What stands for a lost answer.
 LOST = -1.0
 _NAMINGS = (("source", "target", "latency"), ("source", "target", "rtt"), ("from", "to", "ms"))
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Latencies that were measured between named nodes.
-
-    Attributes:
-        ids: (n,) names.
-        matrix: (n, n) ms as measured, both directions, NaN where nothing was; or None.
-        rows: (m,) pairs as they were measured, in order of time: source measured target; or None.
-        problem: the problem they belong to, or None for a file of latencies alone.
-    """
-
-    ids: Strings
-    matrix: Floats | None = None
-    rows: PairLatencies | None = None
-    problem: Problem | None = None
-
-    def directed(self) -> tuple[Ints, Ints, Floats]:
-        """((k,), (k,), (k,)) each direction once: source, target and filtered latency, ms.
-
-        Of several measurements of one direction the 20th percentile of the last ten counts, which
-        follows changes of routes but not the load of hosts (SBON, section 3.1.1).
-        """
-        if self.matrix is not None:
-            known = ~np.isnan(self.matrix)
-            np.fill_diagonal(known, False)
-            source, target = np.nonzero(known)
-            return source, target, self.matrix[source, target]
-        assert self.rows is not None
-        n = len(self.ids)
-        key, value = filtered(self.rows.source * n + self.rows.target, self.rows.latency)
-        return key // n, key % n, value
-
-    def pairs(self) -> PairLatencies:
-        """Each measured pair once, by the mean of its directions."""
-        source, target, latency = self.directed()
-        n = len(self.ids)
-        low, high = np.minimum(source, target), np.maximum(source, target)
-        key, row, count = np.unique(low * n + high, return_inverse=True, return_counts=True)
-        mean = np.bincount(row, latency, len(key)) / count
-        return PairLatencies(key // n, key % n, mean)
 
 
 def read_measurements(path: Path, what: str | None = None) -> Measurements:

@@ -1,4 +1,4 @@
-"""Measured pairs: from a matrix, chosen neighbours, and the graph that embeddings work on."""
+"""What was measured: as read, as pairs, and as the graph that embeddings work on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nova_core.costspace.percentile_filter import filtered
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.latencies import mean_of_directions
-from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints, PairLatencies, Strings
+from nova_core.model.problem import (
+    GREATEST_LATENCY,
+    Floats,
+    Ints,
+    PairLatencies,
+    Problem,
+    Strings,
+)
 from nova_core.workers import Workers
 
 # Rounds of digests: nodes with equal latencies are told apart by their neighbours' digests.
@@ -49,6 +57,48 @@ class DisconnectedError(ProblemError):
             f"the measured pairs fall apart into {count} unconnected groups: {'; '.join(groups)}"
             f"{more}; measure pairs between the groups, or embed each by itself"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Latencies that were measured between named nodes.
+
+    Attributes:
+        ids: (n,) names.
+        matrix: (n, n) ms as measured, both directions, NaN where nothing was; or None.
+        rows: (m,) pairs as they were measured, in order of time: source measured target; or None.
+        problem: the problem they belong to, or None for a file of latencies alone.
+    """
+
+    ids: Strings
+    matrix: Floats | None = None
+    rows: PairLatencies | None = None
+    problem: Problem | None = None
+
+    def directed(self) -> tuple[Ints, Ints, Floats]:
+        """((k,), (k,), (k,)) each direction once: source, target and filtered latency, ms.
+
+        Of several measurements of one direction the 20th percentile of the last ten counts, which
+        follows changes of routes but not the load of hosts (SBON, section 3.1.1).
+        """
+        if self.matrix is not None:
+            known = ~np.isnan(self.matrix)
+            np.fill_diagonal(known, False)
+            source, target = np.nonzero(known)
+            return source, target, self.matrix[source, target]
+        assert self.rows is not None
+        n = len(self.ids)
+        key, value = filtered(self.rows.source * n + self.rows.target, self.rows.latency)
+        return key // n, key % n, value
+
+    def pairs(self) -> PairLatencies:
+        """Each measured pair once, by the mean of its directions."""
+        source, target, latency = self.directed()
+        n = len(self.ids)
+        low, high = np.minimum(source, target), np.maximum(source, target)
+        key, row, count = np.unique(low * n + high, return_inverse=True, return_counts=True)
+        mean = np.bincount(row, latency, len(key)) / count
+        return PairLatencies(key // n, key % n, mean)
 
 
 @dataclass(frozen=True, eq=False)

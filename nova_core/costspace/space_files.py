@@ -21,14 +21,14 @@ from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.embedding import embed
 from nova_core.costspace.latency_files import (
     TABLE_SUFFIXES,
-    Measurements,
     column_names,
     of_problem,
     read_measurements,
 )
+from nova_core.costspace.measurements import Measurements
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
-from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
+from nova_core.model.files import read_problem, write_problem
 from nova_core.model.latencies import arranged, read_latency
 from nova_core.model.problem import (
     GREATEST_LATENCY,
@@ -38,6 +38,7 @@ from nova_core.model.problem import (
     Problem,
     Strings,
 )
+from nova_core.model.safe_files import DOCUMENT_SUFFIXES
 from nova_core.model.validation import check_ids
 from nova_core.suggestions import suggestion
 

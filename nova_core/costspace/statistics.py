@@ -12,7 +12,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Ints, PairLatencies
 
 if TYPE_CHECKING:
-    from nova_core.costspace.latency_files import Measurements
+    from nova_core.costspace.measurements import Measurements
 
 # Directions that differ by more than this share of their mean count as asymmetric.
 ASYMMETRIC = 0.1

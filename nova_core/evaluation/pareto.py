@@ -87,7 +87,7 @@ class _Placements:
 
         (pairs, hosts), room, requirements = self._shape, costs.room, self.problem.requirements
         fits = costs.fits(need)
-        of_pair = requirements.of_pairs(self.problem)
+        of_pair = self.problem.pair_requirement
         fits[of_pair >= 0] &= requirements.met[of_pair[of_pair >= 0]][:, costs.hosts]
         each = eye_array(hosts)
         placed = self._program.variables(np.zeros(fits.size), fits.ravel().astype(np.float64))

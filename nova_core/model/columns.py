@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.model.columnar import lists_of, names_of, position_columns, write_columns
-from nova_core.model.files import UNLIMITED
 from nova_core.model.name_index import arrow_numbers
 from nova_core.model.problem import Floats, Ints, Strings
+from nova_core.model.safe_files import UNLIMITED
 from nova_core.model.syntax import Row, number
 
 

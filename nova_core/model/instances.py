@@ -15,7 +15,6 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
-from nova_core.model.files import UNLIMITED
 from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
@@ -27,6 +26,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.model.safe_files import UNLIMITED
 from nova_core.suggestions import unknown
 
 _ROLES = ("sink", "source", "worker")

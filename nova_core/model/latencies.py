@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.files import read_bytes
 from nova_core.model.packed import PackedError, unpacked
 from nova_core.model.problem import Floats, Strings
+from nova_core.model.safe_files import read_bytes
 from nova_core.model.validation import check_latency, refuse_latency
 
 # What latencies may be, and what makes them one-way ones, which is what all problems hold.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from nova_core.model.problem import Bools, Ints, Strings
+from nova_core.model.arrays import Bools, Ints, Strings
 
 # From this many names on, arrays are faster than Python's strings and dictionaries.
 MANY = 50_000

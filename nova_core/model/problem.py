@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
+
+# Whoever takes a problem's columns takes their types from here, too.
+from nova_core.model.arrays import Bools as Bools
+from nova_core.model.arrays import Floats as Floats
+from nova_core.model.arrays import Ints as Ints
+from nova_core.model.arrays import Strings as Strings
 from nova_core.model.name_index import NameIndex, code_points, joined
 
 if TYPE_CHECKING:
     from nova_core.model.queries import Query, Stream
     from nova_core.model.requirements import Requirements
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Strings = NDArray[np.str_]
 
 # ms, for latencies and coordinates: far beyond any path on Earth. A larger value means a wrong unit
 # or measurement, and its squares and sums overflow.
@@ -288,7 +289,15 @@ class Problem:
         """Requirements of joins on their hosts besides capacity, and the nodes that meet them."""
         from nova_core.model.requirements import requirements_of
 
-        return requirements_of(self)
+        joins, nodes = self.joins, self.nodes
+        return requirements_of(
+            joins.tags, joins.memory, nodes.tags, nodes.memory, len(joins), len(nodes)
+        )
+
+    @property
+    def pair_requirement(self) -> Ints:
+        """(p,) requirement of each pair, a row of `requirements`; -1 for none."""
+        return self.requirements.of_join[self.matrix.join]
 
     @cached_property
     def node_index(self) -> NameIndex:

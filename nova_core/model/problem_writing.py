@@ -10,9 +10,9 @@ import numpy as np
 
 from nova_core.model.columnar import write_columns
 from nova_core.model.columns import Column, Named, Table, rows, write_tables
-from nova_core.model.files import DOCUMENT_SUFFIXES, write_text
 from nova_core.model.problem import Problem
 from nova_core.model.problem_document import VERSION
+from nova_core.model.safe_files import DOCUMENT_SUFFIXES, write_text
 from nova_core.model.syntax import Row, dump, number
 
 # More operators and queries than that are written as JSON: 30,000 take 5 s to read as YAML.

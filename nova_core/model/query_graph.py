@@ -26,9 +26,9 @@ from nova_core.model.queries import (
     LogicalOperator,
     Project,
     Query,
-    check_queries,
     inputs_of,
 )
+from nova_core.model.query_checks import check_queries
 
 PARTIAL = "partial"
 """Expression of an aggregate that emits partial results."""

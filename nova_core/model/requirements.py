@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.arrays import Bools, Floats, Ints, Strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,29 +24,40 @@ class Requirements:
     of_join: Ints
     met: Bools
 
-    def of_pairs(self, problem: Problem) -> Ints:
-        """(p,) requirement of each pair of the join matrix; -1 for none."""
-        return self.of_join[problem.matrix.join]
 
+def requirements_of(
+    tags: Strings | None,
+    memory: Floats | None,
+    node_tags: Strings | None,
+    node_memory: Floats | None,
+    joins: int,
+    nodes: int,
+) -> Requirements:
+    """Group joins by what they require.
 
-def requirements_of(problem: Problem) -> Requirements:
-    """Group the joins by what they require."""
-    joins, count = problem.joins, len(problem.joins)
-    tags = ["" for _ in range(count)] if joins.tags is None else joins.tags.tolist()
-    memory = [math.nan] * count if joins.memory is None else joins.memory.tolist()
+    Args:
+        tags: (q,) that each join requires, comma-separated; None where no join does.
+        memory: (q,) bytes that each join requires, NaN for none; None where no join does.
+        node_tags: (n,) tags of each node, comma-separated, or None.
+        node_memory: (n,) bytes of each node, NaN where not known, or None.
+        joins: q.
+        nodes: n.
+    """
+    wanted = [""] * joins if tags is None else tags.tolist()
+    needed = [math.nan] * joins if memory is None else memory.tolist()
     number: dict[tuple[frozenset[str], float], int] = {}
-    of_join = np.full(count, -1)
-    for row, (text, least) in enumerate(zip(tags, memory, strict=True)):
+    of_join = np.full(joins, -1)
+    for row, (text, least) in enumerate(zip(wanted, needed, strict=True)):
         labels = frozenset(tag for tag in text.split(",") if tag)
         required = (labels, 0.0 if math.isnan(least) else least)
         if required != (frozenset(), 0.0):
             of_join[row] = number.setdefault(required, len(number))
-    met = np.ones((len(number), len(problem.nodes)), bool)
+    met = np.ones((len(number), nodes), bool)
     for (labels, least), row in number.items():
         if labels:
-            met[row] &= _tagged(problem.nodes.tags, labels, len(problem.nodes))
+            met[row] &= _tagged(node_tags, labels, nodes)
         if least > 0:
-            met[row] &= _at_least(problem.nodes.memory, least, len(problem.nodes))
+            met[row] &= _at_least(node_memory, least, nodes)
     return Requirements(tuple(_text(*required) for required in number), of_join, met)
 
 

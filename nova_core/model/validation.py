@@ -30,7 +30,7 @@ from nova_core.model.problem import (
 )
 from nova_core.model.problem_document import ROWS, OperatorRow, RequiresPart
 from nova_core.model.problem_writing import problem_tables
-from nova_core.model.queries import check_queries
+from nova_core.model.query_checks import check_queries
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).

@@ -390,7 +390,7 @@ def _worker(plan: Plan) -> _Finding:
 def _requirement(plan: Plan) -> _Finding:
     problem, i = plan.problem, plan.instances
     requirements = problem.requirements
-    required = np.full(len(i), -1) if problem.queries else requirements.of_pairs(problem)[i.pair]
+    required = np.full(len(i), -1) if problem.queries else problem.pair_requirement[i.pair]
     rows = np.flatnonzero(required >= 0)
     wrong = rows[~requirements.met[required[rows], i.node[rows]]]
 

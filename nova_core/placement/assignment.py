@@ -372,7 +372,7 @@ def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | 
     required = problem.requirements
     if not required.texts:
         return hosts, nothing, None
-    of_pair = required.of_pairs(problem)
+    of_pair = problem.pair_requirement
     some = np.zeros(len(hosts), bool) if (of_pair >= 0).all() else hosts.copy()
     for row in np.unique(of_pair[of_pair >= 0]).tolist():
         if not (required.met[row] & hosts).any():

@@ -28,7 +28,7 @@ from nova_core.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
     from nova_core.queries.kernels.assign import Bodies
-    from nova_core.strategies.nova import NovaParameters
+    from nova_core.strategies.nova_parameters import NovaParameters
 
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
 FEW_BODIES = 300

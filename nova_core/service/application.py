@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from nova_core.errors import InfeasibleError, NovaError
 from nova_core.service.documents import Refusal
 from nova_core.service.endpoints import Endpoint, Endpoints
-from nova_core.service.intake import status_of
 from nova_core.service.metrics import Metrics
 from nova_core.service.openapi import JSON, describe
 from nova_core.service.operations import Operations
+from nova_core.service.refusals import status_of
 from nova_core.service.store import Store
 
 # Answered to anyone: load balancers and supervisors ask.

@@ -18,8 +18,8 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import Event, Journal
 from nova_core.placement.live.segment_log import SegmentLog
 from nova_core.service.documents import PlacementSummary
-from nova_core.service.intake import RefusedError
 from nova_core.service.metrics import Metrics
+from nova_core.service.refusals import RefusedError
 
 T = TypeVar("T")
 

@@ -21,43 +21,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from nova_core.errors import InfeasibleError, NovaError, ProblemError, UnwritableError
+from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.service.children import end_with
+from nova_core.service.refusals import RefusedError, status_of
+from nova_core.service.settings import SMALL
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
 
-# Bytes of a body that the service receives in memory, and of a problem that it reads itself.
-SMALL = 16 * 2**10
 # Children at the same time; other requests wait.
 CHILDREN = 2
 # Bytes that placing, or reading tables, may take, unless reading large bodies may take more.
 PLACING = 2 * 2**30
 # Bytes that a child may keep in memory while it has nothing to do: programs and compiled kernels.
 KEPT = 400 * 2**20
-
-
-class RefusedError(NovaError):
-    """A request that gets an HTTP status of its own.
-
-    Attributes:
-        status: 404 for a name that means nothing, 409 for what cannot take effect, 410 for deltas
-            that are not kept, 412 for another version, 503 for what cannot be read or has ended.
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def status_of(error: NovaError) -> int:
-    """The HTTP status of a refusal."""
-    if isinstance(error, RefusedError):
-        return error.status
-    if isinstance(error, UnwritableError):
-        return 503
-    return 409 if isinstance(error, InfeasibleError) else 400
 
 
 # --- what is done with a body -------------------------------------------------------------------
@@ -94,7 +72,8 @@ def take_tables(content: bytes, unpacked: str, problems: str) -> dict[str, Any]:
 
 def _kept(problem: Problem, problems: str) -> dict[str, Any]:
     from nova_core.model.directories import new_directory
-    from nova_core.model.files import make_directory, write_problem
+    from nova_core.model.files import write_problem
+    from nova_core.model.safe_files import make_directory
 
     target = Path(problems) / problem.digest
     fresh = not target.exists()

@@ -39,9 +39,11 @@ from nova_core.service.documents import (
 )
 from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.hosted import HostedPlacement
-from nova_core.service.intake import SMALL, RefusedError, text_of
+from nova_core.service.intake import text_of
 from nova_core.service.openapi import JSON
+from nova_core.service.refusals import RefusedError
 from nova_core.service.requests import YAML, Receiver, parameters_of, until_left
+from nova_core.service.settings import SMALL
 from nova_core.service.store import Store
 
 # Bytes of an event; a batch of some ten thousand has as many.

@@ -17,8 +17,9 @@ from nova_core.model.assembly import Assembly
 from nova_core.model.problem import Problem
 from nova_core.model.problem_document import VERSION, ProblemDocument
 from nova_core.model.syntax import convert, parse_bytes, typed
-from nova_core.service.intake import SMALL, RefusedError
 from nova_core.service.openapi import JSON
+from nova_core.service.refusals import RefusedError
+from nova_core.service.settings import SMALL
 
 T = TypeVar("T")
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MIB = 2**20
+# Bytes of a body that the service receives in memory, and of a problem that it reads itself.
+SMALL = 16 * 2**10
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
     Raises:
         InfeasibleError: when no worker meets a requirement.
     """
-    of_pair = problem.requirements.of_pairs(problem)
+    of_pair = problem.pair_requirement
     for requirement in np.unique(of_pair).tolist():
         pairs, fit = np.flatnonzero(of_pair == requirement), problem.nodes.worker
         task = "host joins"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_core.model.files import write_text
+from nova_core.model.safe_files import write_text
 from nova_core.model.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
 

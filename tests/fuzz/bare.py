@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -26,6 +26,7 @@ import click
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from nova_core import extensions
 from nova_core.scratch import run_folder
 
 from .campaign import BESIDE, wrong_at_all
@@ -33,37 +34,42 @@ from .children import Child, Ended, Limits, begin, nova
 from .uses import PLACEHOLDER, USES, Use, command_of, commands
 
 ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTION = "nova-placement"
-NAMED = re.compile(r"pip install 'nova-placement\[([a-z]+)\]'")
+TRACES = ROOT / "research" / "nova_research" / "costream" / "traces" / "rack.parquet"
+DISTRIBUTION, RESEARCH = "nova-placement", "nova-research"
+NAMED = re.compile(r"pip install 'nova-(?:placement|research)\[([a-z]+)\]'")
 LIMITS = Limits(None, 480.0, 16 << 30)
-# The commands, or groups of them, that name an extra, and which.
+# The commands, or groups of them, that need extras; the first that is missing is named.
 NEEDS = {
-    "bench handovers": "testbed",
-    "bench keys": "queries",
-    "bench serve": "serve",
-    "cluster": "testbed",
-    "control run": "testbed",
-    "corpus run": "testbed",
-    "demo": "experiment",
-    "engines install": "spark",
-    "experiment": "testbed",
-    "learn train": "learn",
-    "learn validate": "learn",
-    "query estimate": "queries",
-    "query reference": "queries",
-    "report": "experiment",
-    "reproduce costream": "learn",
-    "scale": "spark",
-    "serve": "serve",
-    "setup": "testbed",
-    "testbed": "testbed",
-    "workload latency": "spark",
-    "workload prepare": "spark",
+    "cluster": ("testbed",),
+    "control run": ("testbed",),
+    "corpus": ("research",),
+    "corpus run": ("research", "testbed"),
+    "demo": ("experiment",),
+    "engines install": ("spark",),
+    "experiment": ("testbed",),
+    "learn": ("research",),
+    "learn train": ("research", "learn"),
+    "learn validate": ("research", "learn"),
+    "predict": ("research",),
+    "query estimate": ("queries",),
+    "query reference": ("queries",),
+    "query reorder": ("research",),
+    "report": ("experiment",),
+    "reproduce": ("research",),
+    "reproduce costream": ("research", "learn"),
+    "scale": ("spark",),
+    "serve": ("serve",),
+    "setup": ("testbed",),
+    "testbed": ("testbed",),
+    "workload latency": ("spark",),
+    "workload prepare": ("spark",),
 }
 # Options that need another extra.
 OPTIONS = {
     "--set index=annoy": "annoy",
     "--baselines": "learn",
+    "--model {model.npz}": "research",
+    "--strategy costream": "research",
     "--engine spark": "spark",
     "--to kafka://127.0.0.1:9/t": "kafka",
 }
@@ -82,10 +88,8 @@ INSTEAD = {
         "reproduce costream --traces 100 --tests 10 --members 1 --epochs 1 -o out"
     ),
     "testbed ssh -i {inventory.yaml} sink true": "",  # ends as ssh does
-    "serve state --port 0": "",  # does not end; `bench serve` runs it
+    "serve state --port 0": "",  # does not end; test_bare.py runs it
     # A machine has one rack, which other tests may have.
-    "bench handovers": "",
-    "bench keys": "",
     "corpus run out --runs 1": "",
     "demo -o out": "",
 }
@@ -97,9 +101,6 @@ EXPERIMENT = "{experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"
 # Of commands that `USES` leaves out, and of options that need an extra.
 MORE = (
     Use("plan {problem.yaml} --no-baselines --set index=annoy"),
-    Use("bench handovers"),
-    Use("bench keys"),
-    Use("bench serve --seconds 1 --nodes 20"),
     Use("cluster down -i {inventory.yaml}"),
     Use("cluster status -i {inventory.yaml}"),
     Use("cluster stop -i {inventory.yaml}"),
@@ -181,16 +182,23 @@ def uses(*, slow: bool) -> list[Use]:
     return [*chosen.values(), *(use for use in MORE if slow or not use.slow)]
 
 
-def extra_of(use: Use, known: Mapping[str, click.Command]) -> str:
-    """The extra that a use names; empty where it works without one."""
+def needs(use: Use, known: Mapping[str, click.Command]) -> tuple[str, ...]:
+    """The extras that a use needs; it names the first that is missing."""
     name = command_of(use, known)
+    needed = NEEDS.get(name, NEEDS.get(name.partition(" ")[0], ()))
     options = [extra for option, extra in OPTIONS.items() if f" {option} " in f"{use.line} "]
-    return options[0] if options else NEEDS.get(name, NEEDS.get(name.partition(" ")[0], ""))
+    return (*needed, *(extra for extra in options if extra not in needed))
 
 
-def enabled(name: str, extra: str) -> bool:
-    """Whether an extra brings all that another does."""
-    return bool(name) and closure(f"{DISTRIBUTION}[{name}]") <= closure(f"{DISTRIBUTION}[{extra}]")
+def requirement(extra: str) -> str:
+    """What pip installs for an extra."""
+    return f"{RESEARCH if extra == 'learn' else DISTRIBUTION}[{extra}]"
+
+
+def enabled(needed: Sequence[str], extra: str) -> bool:
+    """Whether an extra brings all that others do."""
+    brought = closure(requirement(extra))
+    return bool(needed) and all(closure(requirement(one)) <= brought for one in needed)
 
 
 def with_extra(chosen: Sequence[Use], extra: str, known: Mapping[str, click.Command]) -> list[Use]:
@@ -198,7 +206,7 @@ def with_extra(chosen: Sequence[Use], extra: str, known: Mapping[str, click.Comm
     found = []
     for use in chosen:
         line = INSTEAD.get(use.line, use.line)
-        if line and enabled(extra_of(use, known), extra):
+        if line and enabled(needs(use, known), extra):
             codes = (0, 1, 2) if HOSTS.search(line) else use.codes
             found.append(replace(use, line=line, codes=codes))
     return found
@@ -229,15 +237,22 @@ def wrong(use: Use, ended: Ended, extra: str) -> str:
 
 
 class Hiding:
-    """A finder without the modules of some packages."""
+    """A finder without some modules, and without other distributions than some."""
 
-    def __init__(self, finder: Any, names: set[str]) -> None:
-        self._finder, self._names = finder, names
+    def __init__(self, finder: Any, names: set[str], distributions: set[str]) -> None:
+        self._finder, self._names, self._distributions = finder, names, distributions
 
     def find_spec(self, name: str, *where: Any) -> Any:
         """Find a module, or nothing."""
         hidden = name.partition(".")[0] in self._names
         return None if hidden else self._finder.find_spec(name, *where)
+
+    def find_distributions(self, *context: Any) -> Iterator[Any]:
+        """Find what is installed."""
+        find = getattr(self._finder, "find_distributions", lambda *_: ())
+        for one in find(*context):
+            if canonicalize_name(one.name) in self._distributions:
+                yield one
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._finder, name)
@@ -245,13 +260,16 @@ class Hiding:
 
 def hide(extra: str) -> None:
     """Hide the modules of all packages that Nova does not need, or only with other extras."""
-    bare = closure(f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION)
+    bare = closure(requirement(extra) if extra else DISTRIBUTION)
     names = {
         name
         for name, packages in packages_distributions().items()
         if not bare.intersection(map(canonicalize_name, packages))
     }
-    sys.meta_path[:] = [Hiding(finder, names) for finder in sys.meta_path]  # type: ignore[misc]
+    if RESEARCH not in bare:
+        names.add("nova_research")  # a checkout's is known by no list of its files
+    sys.meta_path[:] = [Hiding(finder, names, bare) for finder in sys.meta_path]  # type: ignore[misc]
+    extensions._installed.cache_clear()
     for name in [one for one in sys.modules if one.partition(".")[0] in names]:
         del sys.modules[name]
 
@@ -302,7 +320,7 @@ def main() -> int:
         _import_much()
     failures: list[str] = []
     for use, ended in _ended(chosen, material, place, asked.nova, asked.jobs):
-        extra = "" if asked.extra else extra_of(use, known)
+        extra = "" if asked.extra else next(iter(needs(use, known)), "")
         problem = wrong(use, ended, extra)
         last = ended.stderr.strip().rpartition("\n")[2]
         head = f"WRONG: {problem}" if problem else extra or "works"
@@ -326,7 +344,7 @@ def _material(place: Path) -> Path:
         (place / name).write_text(text)
     import pyarrow.parquet
 
-    traces = pyarrow.parquet.read_table(ROOT / "learning" / "traces" / "rack.parquet")
+    traces = pyarrow.parquet.read_table(TRACES)
     pyarrow.parquet.write_table(traces.slice(0, 120), place / "few.parquet")
     return place
 

@@ -303,11 +303,11 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
 
 def _learned(place: Path, nova: Callable[..., None]) -> None:
     """A model of random parameters, and traces of a plan: one to train with, one for tests."""
-    from nova_core.learned.model import write_model
     from nova_core.model.files import read_problem
     from nova_core.model.problem_writing import document_text
-    from nova_learn.traces import Trace, table_of, write_traces
-    from tests.learned_models import random_model
+    from nova_research.costream.learned.model import write_model
+    from nova_research.costream.tests.learned_models import random_model
+    from nova_research.costream.training.traces import Trace, table_of, write_traces
 
     write_model(random_model(hidden=4), place / "model.npz")
     _yaml(place / "one-query.yaml", {**QUERIES, "queries": QUERIES["queries"][:1]})

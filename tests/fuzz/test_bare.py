@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from .bare import LEFT_OUT, MORE
+from benchmarks.test_serve import service, upload
+from nova_harness.bench.live import live_problem
+
+from .bare import LEFT_OUT, MORE, requirement
 from .uses import USES, command_of, commands
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +35,7 @@ def test_commands_without_extras() -> None:
     walk()
 
 
-@pytest.mark.parametrize("extra", ["queries", "testbed"])
+@pytest.mark.parametrize("extra", ["queries", "research", "testbed"])
 def test_commands_with_one_extra(extra: str) -> None:
     walk("--extra", extra)
 
@@ -42,19 +45,20 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of a wheel of this checkout, without extras."""
+    """An environment of the product's wheel of this checkout, without extras; research's beside."""
     place = tmp_path_factory.mktemp("bare")
     clone, venv = place / "clone", place / "venv"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-    subprocess.run([*PIP, "wheel", "--no-deps", "-w", place, clone], check=True)
+    subprocess.run([*PIP, "wheel", "--no-deps", "-w", place, clone, clone / "research"], check=True)
     (wheel,) = place.glob("nova_placement-*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    install(venv, str(wheel))
+    install(venv, str(wheel), place)
     return venv
 
 
-def install(venv: Path, what: str) -> None:
-    command = [*PIP, "--python", venv / "bin" / "python", "install", "-c", CONSTRAINTS, what]
+def install(venv: Path, what: str, wheels: Path) -> None:
+    command = [*PIP, "--python", venv / "bin" / "python", "install", "-c", CONSTRAINTS]
+    command += ["--find-links", wheels, what]
     subprocess.run(command, check=True)
 
 
@@ -65,9 +69,15 @@ def test_commands_of_a_bare_wheel(bare: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    "extra", ["annoy", "kafka", "queries", "testbed", "serve", "learn", "spark", "experiment"]
+    "extra",
+    [
+        *("annoy", "kafka", "queries", "testbed", "serve", "spark", "experiment"),
+        *("research", "learn"),
+    ],
 )
-def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) -> None:
+def test_an_extra_is_complete_by_itself(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str
+) -> None:
     """Nothing that it is for ends for lack of another one."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
@@ -75,9 +85,13 @@ def test_an_extra_is_complete_by_itself(bare: Path, tmp_path: Path, extra: str) 
     (packages,) = bare.glob("lib/python*/site-packages")
     mine = venv / packages.relative_to(bare)
     (mine / "bare.pth").write_text(f"{packages}\n")
-    install(venv, f"nova-placement[{extra}]")
+    install(venv, requirement(extra), bare.parent)
     nova = venv / "bin" / "nova"
     text = (bare / "bin" / "nova").read_text()
     nova.write_text(text.replace(str(bare), str(venv)))
     nova.chmod(0o755)
     walk("--nova", nova, "--slow", "--extra", extra)
+    if extra == "serve":  # which does not end by itself
+        monkeypatch.delenv("PYTHONPATH", raising=False)
+        with service(tmp_path / "data", [nova]) as (url, _):
+            upload(url, tmp_path / "problem", live_problem(20, seed=0))

@@ -9,8 +9,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tests.fuzz.bare import DISTRIBUTION, closure
+from tests.fuzz.bare import DISTRIBUTION, RESEARCH, closure
 
+OURS = {DISTRIBUTION, RESEARCH}
 FILE = Path(__file__).resolve().parents[2] / "constraints.txt"
 NOTE = """\
 # What was tested, exactly. ./nova installs these versions; elsewhere, `pip install -c` of this file
@@ -20,7 +21,7 @@ NOTE = """\
 
 def needed() -> set[str]:
     """Names of all packages that Nova, its extras and its development need on this machine."""
-    return (closure(f"{DISTRIBUTION}[all]") | closure(f"{DISTRIBUTION}[dev]")) - {DISTRIBUTION}
+    return (closure(f"{DISTRIBUTION}[all]") | closure(f"{DISTRIBUTION}[dev]")) - OURS
 
 
 def main() -> int:

@@ -12,7 +12,6 @@ from nova_engines.query_results import read_rows
 from nova_flink.moving import _check_nodes
 from nova_flink.pin import pin
 from nova_flink.rest import Rest
-from nova_learn.simulate import read_constants
 from nova_testbed.rack.state import StateDirectory
 from nova_workloads.download import Manifest
 
@@ -20,7 +19,6 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "results of a query": ("results.jsonl", read_rows),
     "a plan to pin": ("plan.json", lambda path: pin(None, path)),
     "a plan to move to": ("plan.json", lambda path: _check_nodes(Rest("http://flink"), path)),
-    "constants": ("constants.json", read_constants),
     "a rack": ("rack.json", lambda path: StateDirectory(path.parent).read()),
     "a manifest": ("manifest.jsonl", lambda path: Manifest(path.parent)),
 }

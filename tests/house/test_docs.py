@@ -1,4 +1,4 @@
-"""Every example in the README and in docs/ works, and shows what it really prints.
+"""Every example in the READMEs and in docs/ works, and shows what it really prints.
 
 Blocks of a page run in order, in one empty directory with `nova` on PATH:
 
@@ -26,7 +26,11 @@ from doc_examples import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "research").rglob("README.md")),
+]
 RUN = {"console", "python", "yaml"}
 # What needs a checkout or another machine; `./nova ...` is tested in test_launcher.py.
 NOT_RUN = {"sh", "text"}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,9 @@ class Checkout:
         self.root.mkdir(parents=True)
         self.bin.mkdir()
         shutil.copy(ROOT / "nova", self.root)
-        (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "research").mkdir()
+        for project in (self.root, self.root / "research"):
+            (project / "pyproject.toml").write_text("[project]\n")
         (self.root / "constraints.txt").write_text("x==1\n")
         for tool in TOOLS:
             place = shutil.which(tool)
@@ -143,7 +146,7 @@ def test_later_runs_start_no_python(checkout: Checkout) -> None:
     assert checkout.calls == []
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "research/pyproject.toml", "constraints.txt"])
 def test_a_changed_file_installs_again_into_the_same_environment(
     checkout: Checkout, name: str
 ) -> None:
@@ -484,16 +487,30 @@ def test_fresh_clone_in_an_empty_environment(clone: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.e2e
-def test_wheel_holds_every_package_and_its_data(clone: Path, tmp_path: Path) -> None:
+def test_wheels_hold_every_package_and_its_data(clone: Path, tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, clone],
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path),
+            *(clone, clone / "research"),
+        ],
         check=True,
     )
     (wheel,) = tmp_path.glob("nova_placement-*.whl")
+    (research,) = tmp_path.glob("nova_research-*.whl")
+    product, papers = (set(zipfile.ZipFile(one).namelist()) for one in (wheel, research))
+    assert not [name for name in product if name.startswith("nova_research") or "/tests/" in name]
+    assert not [name for name in papers if "/tests/" in name or "/traces/" in name]
+    costream = "nova_research/costream"
+    assert {
+        f"{costream}/learned/models/costream.npz",
+        f"{costream}/simulator/simulator.json",
+    } <= papers
+    assert [name for name in papers if name.endswith("licenses/LICENSE")]
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     python, place = venv / "bin" / "python", {"base": str(venv), "platbase": str(venv)}
-    install = ["--python", python, "install", "--quiet", "--no-compile", "--no-deps", wheel]
+    install = ["--python", python, "install", "--quiet", "--no-compile", "--no-deps"]
+    install += [wheel, research]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True)
     # What it depends on is here already; the checkout is not among it, as files that are named
     # within a directory so added are not followed.
@@ -502,7 +519,7 @@ def test_wheel_holds_every_package_and_its_data(clone: Path, tmp_path: Path) -> 
     code = """
 import nova_core, nova_engines, nova_flink, nova_harness, nova_kafka, nova_nebulastream
 import nova_spark, nova_storm
-import nova_testbed, nova_workloads, sys
+import nova_research, nova_testbed, nova_workloads, sys
 from importlib.resources import files
 core = files("nova_core")
 print(core.is_relative_to(sys.prefix) and (core / "py.typed").is_file())

@@ -1,53 +1,78 @@
-"""docs/papers.md: rows have a state; the commands, options, files and headings they name exist."""
+"""docs/papers.md and the READMEs of papers: what their rows name exists."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from nova_core.cli import cli
-from nova_harness.reproduce.base import names
+from nova_research.figures.base import names
 
-PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
+ROOT = Path(__file__).parents[2]
+INDEX = ROOT / "docs" / "papers.md"
+PAPERS = sorted((ROOT / "research" / "nova_research").glob("*/README.md"))
+HEADINGS = ["What is here", "How to run it", "What differs"]
 STATES = {"exact", "differs", "not here"}
 COLUMNS = 5
 
 
-def rows() -> list[list[str]]:
-    found = []
-    for line in PAGE.read_text().splitlines():
+def rows(page: Path) -> Iterator[list[str]]:
+    """Of the last table."""
+    for line in page.read_text().partition("## What differs")[2].splitlines():
         cells = [cell.strip() for cell in line[1:-1].split("|")]
         if line.startswith("|") and cells[0] not in ("what", "---"):
-            found.append(cells)
-    return found
+            yield cells
 
 
-ROWS = rows()
+ROWS = [(page, row) for page in PAPERS for row in rows(page)]
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
 
 
 def anchor(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_row_has_a_state_and_what_it_names_exists(row: list[str]) -> None:
+def test_every_paper_is_in_the_index() -> None:
+    linked = re.findall(r"\]\(\.\./(research/[^)]+/README\.md)\)", INDEX.read_text())
+    assert sorted(linked) == [str(page.relative_to(ROOT)) for page in PAPERS]
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.parent.name)
+def test_a_paper_can_be_read_alone(page: Path) -> None:
+    """It says what the paper says, what is here, how to run it and what differs."""
+    _, says, *others = headings(page)
+    assert re.fullmatch(r"What the (paper|document) says", says)
+    assert others == HEADINGS
+    assert list(rows(page))
+    # The table of files names every module.
+    here = page.read_text().partition("## What is here")[2].partition("\n## ")[0]
+    named = {path.rstrip("/") for path in re.findall(r"\]\(([^)]+)\)", here)}
+    modules = {path.name for path in page.parent.iterdir() if path.name[0] not in "_."}
+    assert modules - {"README.md"} <= named
+
+
+@pytest.mark.parametrize(("page", "row"), ROWS, ids=[f"{p.parent.name}: {r[0]}" for p, r in ROWS])
+def test_a_row_has_a_state_and_what_it_names_exists(page: Path, row: list[str]) -> None:
     assert len(row) == COLUMNS, row
     what, state, why, code, command = row
     assert state in STATES, row
     assert why or state == "exact", f"{what}: says neither how it differs nor why"
     if state != "not here" and what != "Proposition 2":
-        assert "](../" in code, f"{what}: names no code"
+        assert "](" in code, f"{what}: names no code"
         assert command.startswith("`nova "), f"{what}: names no command"
     for target in re.findall(r"\]\(([^)\s]+)\)", " ".join(row)):
         path, _, heading = target.partition("#")
-        file = PAGE.parent / path
+        file = page.parent / path
         assert file.exists(), target
         if heading:
-            lines = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-            assert heading in map(anchor, lines), target
+            assert heading in map(anchor, headings(file)), target
     for command in re.findall(r"`nova ([^`]+)`", " ".join(row)):
         _require(command)
 
@@ -69,5 +94,5 @@ def _require(command: str) -> None:
 
 
 def test_every_figure_of_ours_has_a_row() -> None:
-    text = PAGE.read_text()
+    text = "".join(page.read_text() for page in PAPERS)
     assert [name for name in names() if f"`nova reproduce {name}`" not in text] == []

@@ -1,4 +1,4 @@
-"""What `tests/conftest.py` does for whoever runs tests, tried out on a few elsewhere."""
+"""What `conftest.py` does for whoever runs tests, tried out on a few elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CONFTEST = Path(__file__).parent.parent / "conftest.py"
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
 
 
 def outcomes(directory: Path, *command: str, **tests: str) -> dict[str, str]:

@@ -101,7 +101,7 @@ def test_a_small_problem_waits_for_no_compiler(tmp_path: Path) -> None:
 SMALL_THEN_LARGE = f"""{PLACE}
 from nova_core import kernel_cache
 kernel_cache.prepare(1_000_000)
-print(type(sys.modules["nova_core.placement.kernels.hosts"].cheapest).__name__)
+print(type(sys.modules["nova_core.placement.kernels.capacity_tree"].nearest).__name__)
 """
 
 

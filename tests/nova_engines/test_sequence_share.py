@@ -20,8 +20,8 @@ from nova_core.model.partitioner import partition_of
 from nova_engines.compiling import compiler
 from nova_engines.installing import java
 from nova_nebulastream.partitions import share
-from nova_spark.engine import spark_home
 from nova_spark.extension import build
+from nova_spark.home import spark_home
 
 JAVA = Path(__file__).parents[2] / "adapters" / "nova_engines" / "java" / "nova" / "engines"
 STEP = 0x9E3779B97F4A7C15

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from nova_core import console
 from nova_core.cli import cli
 from nova_core.errors import NovaError
+from nova_harness.bench import kernels
 from nova_harness.bench.base import measured as measure
 from nova_harness.bench.kernels import (
     PLACE,
@@ -40,7 +41,7 @@ def measurement(nodes: int, median: float, *, synthetic: bool = True) -> Measure
 
 
 def run_case(case: Case) -> list[Measurement]:
-    return measure("kernels", [case], Measurement)
+    return measure(kernels.__name__, [case], Measurement)
 
 
 @pytest.fixture(scope="module")

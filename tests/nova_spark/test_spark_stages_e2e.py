@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from needs import skip_or_fail
 
-from nova_spark.engine import SPARK, spark_home
+from nova_spark.engine import SPARK
 from nova_spark.extension import EXTENSIONS, build
+from nova_spark.home import spark_home
 from nova_spark.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.e2e

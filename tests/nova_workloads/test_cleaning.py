@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nova_workloads.logical_streams import STREAMS
 from nova_workloads.sensor_archive.cleaning import CODES, REASONS, Cleaning, clean
-from nova_workloads.sensor_archive.files import SCHEMAS, STREAMS, ArchiveFile
+from nova_workloads.sensor_archive.files import SCHEMAS, ArchiveFile
 from nova_workloads.sensor_archive.parse import parse
 
 DAY = date(2025, 1, 1)

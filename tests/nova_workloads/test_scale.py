@@ -20,7 +20,8 @@ from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
-from nova_core.strategies.nova import Nova, NovaParameters
+from nova_core.strategies.nova import Nova
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads import topology
 from nova_workloads.scale import coarse, part, stages
 from nova_workloads.scale.generate import Shape

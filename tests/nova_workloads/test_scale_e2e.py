@@ -30,7 +30,7 @@ from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
 from nova_core.model.files import read_plan, read_problem, write_problem
 from nova_core.model.problem import PairLatencies
 from nova_core.model.verify import verify
-from nova_core.strategies.nova import NovaParameters
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads.scale import tables
 from nova_workloads.scale.embed import embed, open_measured
 from nova_workloads.scale.generate import Shape, generate

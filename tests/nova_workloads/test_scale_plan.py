@@ -14,7 +14,8 @@ from scale_runs import checked, edited, placed, quiet
 from nova_core.errors import NovaError
 from nova_core.model.files import read_plan, read_problem
 from nova_core.model.verify import verify
-from nova_core.strategies.nova import Nova, NovaParameters
+from nova_core.strategies.nova import Nova
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads.scale import check
 from nova_workloads.scale import plan as planning
 from nova_workloads.scale.generate import Shape, generate

@@ -13,7 +13,8 @@ from nova_core.errors import NovaError
 from nova_workloads.commands.prepare import _show
 from nova_workloads.sensor_archive.pipeline import Preparation, prepare
 from nova_workloads.streams import read_streams
-from nova_workloads.synth import Faults, Settings, write_archive
+from nova_workloads.synth import write_archive
+from nova_workloads.synth_settings import Faults, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,8 @@ from small_spark import OPTIONS
 from nova_core.errors import NovaError
 from nova_workloads.sensor_archive.pipeline import Preparation, prepare
 from nova_workloads.sensor_archive.regions import Grid, read_regions
-from nova_workloads.synth import Faults, Settings, write_archive
+from nova_workloads.synth import write_archive
+from nova_workloads.synth_settings import Faults, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_workloads.synth import Faults, Settings, sensors_for, write_archive
-from nova_workloads.synth_rows import IMPOSSIBLE, TYPES
+from nova_workloads.synth import sensors_for, write_archive
+from nova_workloads.synth_rows import IMPOSSIBLE
+from nova_workloads.synth_settings import TYPES, Faults, Settings
 
 # Far more of each fault than any real archive has, so that each occurs.
 DIRTY = Faults(

@@ -16,13 +16,13 @@ from msgspec import Meta
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.syntax import Row, dump, number
 from nova_workloads.base import Traffic, Workload
+from nova_workloads.logical_streams import HUMIDITY, PRESSURE, STREAMS
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_workloads.joined_streams import JoinedStreams
     from nova_workloads.streams import Stream
 
-PRESSURE, HUMIDITY = STREAMS = ("pressure", "humidity")
 JOIN = "join"
 
 

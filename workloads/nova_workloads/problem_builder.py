@@ -15,8 +15,10 @@ import numpy as np
 
 from nova_core import scratch
 from nova_core.errors import NovaError, ProblemError, first_line
-from nova_core.model.files import DOCUMENT_SUFFIXES, read_problem, write_problem
-from nova_workloads.debs import HUMIDITY, JOIN, PRESSURE, STREAMS
+from nova_core.model.files import read_problem, write_problem
+from nova_core.model.safe_files import DOCUMENT_SUFFIXES
+from nova_workloads.debs import JOIN
+from nova_workloads.logical_streams import HUMIDITY, PRESSURE, STREAMS
 from nova_workloads.sensor_archive.sensors import EARTH_RADIUS
 from nova_workloads.sensor_archive.store import JOURNAL, MANIFEST
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nova_core.errors import NovaError, first_line
 from nova_core.model.columnar import open_input
-from nova_core.model.files import atomic_write
+from nova_core.model.safe_files import atomic_write
 from nova_workloads.reference import Results
 
 if TYPE_CHECKING:

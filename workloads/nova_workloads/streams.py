@@ -13,7 +13,7 @@ import numpy as np
 from nova_core.errors import NovaError, first_line
 from nova_core.model.columnar import open_input
 from nova_core.model.packed import PackedError, check_packed
-from nova_workloads.debs import HUMIDITY, PRESSURE
+from nova_workloads.logical_streams import HUMIDITY, PRESSURE
 
 if TYPE_CHECKING:
     import pyarrow as pa

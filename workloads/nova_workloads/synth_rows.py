@@ -12,25 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_workloads.synth_settings import DAY, TYPES, Settings
+
 if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
     from nova_core.model.problem import Bools, Floats, Ints
-    from nova_workloads.synth import Settings
 
-DAY = 86_400  # seconds
 # Readings worked on at once: files of one chunk share one sequence of random numbers.
 CHUNK_READINGS = 1 << 16
 
-# The columns after `timestamp` of each type of sensor in the public archive.
-TYPES = {
-    "bmp280": ("pressure", "altitude", "pressure_sealevel", "temperature"),
-    "dht22": ("temperature", "humidity"),
-    "bme280": ("pressure", "altitude", "pressure_sealevel", "temperature", "humidity"),
-}
 MIXED_AS = "bme280"  # whose columns files of several types have
-BYTES_PER_ROW = {"bmp280": 75, "dht22": 58, "bme280": 80}
 MEASURED = ("pressure", "temperature", "humidity")
 IMPOSSIBLE = {  # Pa, degrees Celsius, percent; no station on Earth reports any of these
     "pressure": (-142.36, 0.0, 254_321.5),

@@ -1,1 +1,1 @@
-"""How fast Nova is on this machine: ``nova bench``, a file for each benchmark."""
+"""How fast Nova is on this machine: ``nova bench``; developers have more in ``benchmarks/``."""

@@ -1,6 +1,6 @@
-"""Shared by all benchmarks: each case runs in its own process, and results become tables.
+"""Shared by the benchmarks of users: each case runs in its own process, and results become tables.
 
-A benchmark is a module of this package with a ``Case`` that has a ``label``, a ``Measurement``, a
+A benchmark is a module with a ``Case`` that has a ``label``, a ``Measurement``, a
 function ``measure`` from a case to measurements, and ``summary_table``. Each case has its own
 process, so that its memory is measured alone. ``python -m nova_harness.bench.base MODULE CASE``,
 with the case as JSON, writes a JSON list of measurements to stdout.
@@ -13,7 +13,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nova_core import console, extras
+from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.kernel_cache import SETTING
 
@@ -38,16 +38,13 @@ COMPILED = {SETTING: "compile"}
 M = TypeVar("M", bound="DataclassInstance")
 
 
-def measured(
-    module: str, cases: Sequence[Any], kind: type[M], environment: Mapping[str, str] = ONE_THREAD
-) -> list[M]:
+def measured(module: str, cases: Sequence[Any], kind: type[M]) -> list[M]:
     """Measure cases in turn, each in its own process; name the current one on stderr.
 
     Args:
-        module: of this package.
+        module: its name.
         cases: of its ``Case``.
         kind: its ``Measurement``.
-        environment: variables set besides this process's.
 
     Raises:
         NovaError: with the process's last message, when it fails.
@@ -59,7 +56,7 @@ def measured(
         run = subprocess.run(
             [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__, module, text],
             capture_output=True,
-            env={**os.environ, **COMPILED, **environment},
+            env=os.environ | COMPILED | ONE_THREAD,
             check=False,
         )
         if run.returncode:
@@ -91,7 +88,7 @@ def answer(
         NovaError: when the file cannot be written.
     """
     if output is not None:
-        from nova_core.model.files import write_text
+        from nova_core.model.safe_files import write_text
 
         text = io.StringIO()
         names = [one.name for one in fields(measurements[0])]
@@ -117,9 +114,8 @@ def duration(seconds: float) -> str:
 def main(module: str, case: str) -> None:
     """Measure a case of a benchmark in this process."""
     try:
-        with extras.needed(module):
-            benchmark = import_module(f"nova_harness.bench.{module}")
-            measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
+        benchmark = import_module(module)
+        measurements = benchmark.measure(msgspec.json.decode(case, type=benchmark.Case))
     except NovaError as error:
         console.fail(str(error))
         sys.exit(error.exit_code)

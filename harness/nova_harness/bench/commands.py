@@ -10,9 +10,8 @@ import click
 
 from nova_core import paths
 from nova_core.commands import shared
+from nova_core.lazy_commands import OpenGroup
 from nova_core.numbers import SEED, NumberRange, at_least
-from nova_harness.commands.cluster import engine_option
-from nova_testbed.commands import shared as testbed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,23 +21,6 @@ MIN_NODES_LIVE = 200
 
 seed_option = click.option("--seed", type=SEED, default=0, show_default=True)
 table_option = click.option("--output", "-o", type=paths.OUTPUT, help="Write a table as CSV.")
-
-
-class Counts(click.ParamType[list[int]]):
-    """Numbers of hosts, separated by commas."""
-
-    name = "counts"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """The numbers.
-
-        Raises:
-            click.BadParameter: for other text, and for too many hosts.
-        """
-        texts = value.split(",")
-        if not all(text.isascii() and text.isdigit() and 0 < int(text) <= 32 for text in texts):
-            self.fail(f"{value!r}; expected numbers from 1 to 32, separated by commas", param, ctx)
-        return list(dict.fromkeys(map(int, texts)))
 
 
 class Sizes(click.ParamType[list[int]]):
@@ -92,7 +74,7 @@ def repeat_option(default: int, help_text: str) -> Callable[[F], F]:
     )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=OpenGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def bench() -> None:
     """Measure how fast Nova is on this machine."""
 
@@ -139,7 +121,7 @@ def kernels(
     if instances is not None:
         cases = benchmark.instance_cases(instances, of_case["repeat"]) + cases
     _some(cases, " or --instances")
-    measurements = measured("kernels", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     if plot is not None:
         benchmark.write_plot(measurements, plot)
     exponents = benchmark.exponents(measurements)
@@ -155,36 +137,6 @@ def kernels(
 def _some(cases: list[Any], other: str = "") -> None:
     if not cases:
         raise click.UsageError(f"nothing to measure: give --sizes{other}")
-
-
-@bench.command()
-@sizes_option()
-@click.option(
-    "--neighbours",
-    type=at_least(1),
-    default=20,
-    show_default=True,
-    help="How many others each node measures.",
-)
-@click.option("--dimensions", type=click.IntRange(1, 10), default=2, show_default=True)
-@seed_option
-@repeat_option(1, "; the quickest counts.")
-@table_option
-@shared.json_option
-def costspace(sizes: list[int], output: Path | None, as_json: bool, **of_case: Any) -> None:
-    """Time the embedding of measured latencies, warm and on all cores.
-
-    Steps: the batch solver without and with heights, Vivaldi with heights, and one more node
-    joining a space of that size. Errors are those of pairs nobody measured. Peak memory is the
-    whole process's, measurements included.
-    """
-    from nova_harness.bench import costspace as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(size, **of_case) for size in sizes]
-    _some(cases)
-    measurements = measured("costspace", cases, benchmark.Measurement, environment={})
-    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
 
 
 @bench.command()
@@ -212,104 +164,7 @@ def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
 
     cases = [benchmark.Case(size, **of_case) for size in sizes]
     _some(cases)
-    measurements = measured("live", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@sizes_option(
-    "10000",
-    least=MIN_NODES_LIVE,
-    reason=f"control is simulated on {MIN_NODES_LIVE} hosts or more",
-)
-@click.option("--seconds", type=NumberRange(min=10), default=60, show_default=True)
-@seed_option
-@shared.json_option
-def control(sizes: list[int], as_json: bool, **of_case: Any) -> None:
-    """Read the reports of simulated hosts, and decide, as `nova control run` does."""
-    from nova_harness.bench import control as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(size, **of_case) for size in sizes]
-    _some(cases)
-    measurements = measured("control", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@click.option(
-    "--ranges",
-    type=click.Choice(["rack", "paper"]),
-    multiple=True,
-    default=("rack", "paper"),
-    show_default=True,
-    help="Of queries and hardware.",
-)
-@click.option("--load", type=NumberRange(0.01, 1000), default=4.0, show_default=True)
-@click.option("--traces", type=at_least(1), default=100, show_default=True)
-@seed_option
-@repeat_option(3, "; the quickest counts.")
-@shared.json_option
-def simulator(ranges: tuple[str, ...], as_json: bool, **of_case: Any) -> None:
-    """Time the simulator of placements on random queries, on one core.
-
-    Rates are --load times the usual ones. The first run compiles, which is not counted.
-    """
-    from nova_harness.bench import simulator as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(one, **of_case) for one in dict.fromkeys(ranges)]
-    measurements = measured("simulator", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@click.option(
-    "--filters", type=click.IntRange(1, 100), multiple=True, default=(2, 8), show_default=True
-)
-@click.option(
-    "--hidden",
-    type=click.IntRange(0, 1024),
-    default=64,
-    show_default=True,
-    help="Width of the network; 0 for the model that Nova brings.",
-)
-@click.option("--layers", type=click.IntRange(1, 4), default=1, show_default=True)
-@click.option("--members", type=click.IntRange(1, 32), default=3, show_default=True)
-@click.option("--candidates", type=at_least(1), default=2000, show_default=True)
-@seed_option
-@repeat_option(5, "; the quickest counts.")
-@shared.json_option
-def predictions(filters: tuple[int, ...], as_json: bool, **of_case: Any) -> None:
-    """Time the learned cost model on candidate placements of a query, on one core.
-
-    A query has two streams, filters, a join and an aggregate. Rates are of CPU time.
-    """
-    from nova_harness.bench import predictions as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [benchmark.Case(many, **of_case) for many in dict.fromkeys(filters)]
-    measurements = measured("predictions", cases, benchmark.Measurement)
-    answer(measurements, benchmark.summary_table, as_json=as_json)
-
-
-@bench.command()
-@sizes_option("1000,10000")
-@seed_option
-@repeat_option(3, "; the quickest counts.")
-@shared.json_option
-def queries(sizes: list[int], as_json: bool, **of_case: Any) -> None:
-    """Time the placement of whole queries, three per ten nodes, kernels compiled."""
-    from nova_harness.bench import queries as benchmark
-    from nova_harness.bench.base import answer, measured
-
-    cases = [
-        benchmark.Case(size, objective, **of_case)
-        for size in sizes
-        for objective in ("latency", "network-usage")
-    ]
-    _some(cases)
-    measurements = measured("queries", cases, benchmark.Measurement)
+    measurements = measured(benchmark.__name__, cases, benchmark.Measurement)
     answer(measurements, benchmark.summary_table, as_json=as_json)
 
 
@@ -360,122 +215,3 @@ def guard(
     case = benchmark.Case(tuple(sizes), tuple(query_sizes), **of_case)
     measurements = benchmark.measure(case, against)
     answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
-
-
-@bench.command()
-@click.option(
-    "--hosts",
-    type=Counts(),
-    default="1,2,4,8",
-    show_default=True,
-    help="Over how many the join is cut, one number after the other.",
-)
-@click.option(
-    "--skew",
-    type=NumberRange(min=0, max=4),
-    default=0.0,
-    show_default=True,
-    help="Exponent of a Zipf distribution of the keys; 0: all are equally frequent.",
-)
-@click.option(
-    "--window", type=NumberRange(min=0.01, max=6), default=0.1, show_default=True, help="s."
-)
-@click.option("--readings", type=at_least(1000), default=200_000, show_default=True)
-@seed_option
-@table_option
-@shared.json_option
-def keys(
-    hosts: list[int],
-    skew: float,
-    window: float,
-    readings: int,
-    seed: int,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Run a join of 10,000 keys with Flink on one virtual host, two, and more; needs root."""
-    from nova_core import console
-    from nova_harness.bench import keys as benchmark
-    from nova_harness.bench.base import answer
-
-    measurements = benchmark.measure(hosts, skew, window, readings, seed, console.say)
-    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
-
-
-@bench.command()
-@engine_option
-@testbed.inventory_option
-@click.option(
-    "--rate",
-    "rates",
-    type=NumberRange(min=1, max=1e6),
-    multiple=True,
-    default=(1000.0, 5000.0),
-    show_default=True,
-    help="Of each source, tuples/s: one series of hand-overs for each.",
-)
-@click.option(
-    "--regions",
-    type=click.IntRange(1, 1000),
-    default=2,
-    show_default=True,
-    help="With two sources and a join each.",
-)
-@click.option("--handovers", type=click.IntRange(1, 1000), default=3, show_default=True)
-@click.option(
-    "--calm",
-    "calm_s",
-    type=NumberRange(min=5, max=3600),
-    default=20.0,
-    show_default=True,
-    help="Seconds that are compared with each hand-over.",
-)
-@click.option(
-    "--window",
-    "window_ms",
-    type=click.IntRange(1, 60_000),
-    default=100,
-    show_default=True,
-    help="ms.",
-)
-@click.option("--load", is_flag=True, help="Keep every source's host busy.")
-@seed_option
-@table_option
-@shared.json_option
-def handovers(
-    name: str,
-    place: str,
-    rates: tuple[float, ...],
-    output: Path | None,
-    as_json: bool,
-    **of_case: Any,
-) -> None:
-    """Hand a running job over to other hosts and back; compare results with the reference join."""
-    from nova_core import console
-    from nova_harness.bench import handovers as benchmark
-    from nova_harness.bench.base import answer
-
-    cases = [benchmark.Case(rate, **of_case) for rate in dict.fromkeys(rates)]
-    measurements = benchmark.measure(cases, place, name, console.say)
-    answer(measurements, benchmark.summary_table, as_json=as_json, output=output)
-
-
-@bench.command()
-@click.option("--nodes", type=at_least(MIN_NODES), default=10_000, show_default=True)
-@click.option(
-    "--rate",
-    type=NumberRange(min=1),
-    default=1000,
-    show_default=True,
-    help="Events/s the client sends, answered or not.",
-)
-@click.option("--seconds", type=NumberRange(min=1), default=60, show_default=True)
-@seed_option
-@shared.json_option
-def serve(as_json: bool, **of_case: Any) -> None:
-    """Send random events to `nova serve` and time the answers; count what is lost."""
-    from nova_harness.bench import serve as benchmark
-    from nova_harness.bench.base import answer
-
-    measurements = [benchmark.measure(benchmark.Case(**of_case))]
-    answer(measurements, benchmark.summary_table, as_json=as_json)

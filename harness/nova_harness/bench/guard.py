@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TRIAL = Path(__file__).with_name("guard_trial.py")
 # Directories of packages in a checkout, old or new.
-ROOTS = (".", "adapters", "workloads", "testbed", "harness", "learning")
+ROOTS = (".", "adapters", "workloads", "testbed", "harness")
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
-from nova_spark.engine import check
 from nova_spark.extension import build, kafka_client
+from nova_spark.home import check
 from nova_spark.rest import Rest, registered
 from nova_spark.verification import Record, verify
 

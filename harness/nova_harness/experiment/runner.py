@@ -84,7 +84,7 @@ class Run:
         Raises:
             ExperimentError: for a folder of another experiment, or of something else.
         """
-        from nova_core.model.files import make_directory, write_text
+        from nova_core.model.safe_files import make_directory, write_text
         from nova_core.model.syntax import dump
 
         file = self.path / EXPERIMENT

@@ -49,7 +49,7 @@ class RunError(NovaError):
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON, complete or not at all; NaN becomes null."""
-    from nova_core.model.files import write_text
+    from nova_core.model.safe_files import write_text
 
     text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2)
     write_text(path, text.decode() + "\n")
@@ -106,7 +106,7 @@ class CellFolder:
         """Write one of its Parquet files, complete or not at all."""
         import pyarrow.parquet as pq
 
-        from nova_core.model.files import atomic_write
+        from nova_core.model.safe_files import atomic_write
 
         with atomic_write(self.path / f"{name}.parquet") as file:
             pq.write_table(table, file, compression="zstd")

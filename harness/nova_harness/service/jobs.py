@@ -24,9 +24,9 @@ from starlette.routing import BaseRoute, Mount
 
 from nova_core.commands.serve import TOKEN
 from nova_core.errors import NovaError
-from nova_core.model.files import atomic_write, make_directory
+from nova_core.model.safe_files import atomic_write, make_directory
 from nova_core.service.endpoints import Endpoints, operation, respond
-from nova_core.service.intake import RefusedError
+from nova_core.service.refusals import RefusedError
 from nova_harness.control import controller, page
 from nova_harness.control.job_groups import ledgers_of, read_ledgers
 from nova_harness.control.state import ControlState

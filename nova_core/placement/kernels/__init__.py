@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from nova_core.kernel_cache import kernel_cache
 
-with kernel_cache(__file__, plain=True):
+with kernel_cache(__file__, plain="nova_core.compile_kernels:placement"):
     from nova_core.placement.kernels import assign as assign
     from nova_core.placement.kernels import capacity_tree as capacity_tree
     from nova_core.placement.kernels import cut as cut
     from nova_core.placement.kernels import fill as fill
-    from nova_core.placement.kernels import hosts as hosts
     from nova_core.placement.kernels import items as items
     from nova_core.placement.kernels import median as median
     from nova_core.placement.kernels import merge as merge

@@ -71,7 +71,7 @@ def test_choices_kept_by_hand_are_the_optimizers() -> None:
 
     from nova_core.model.objectives import OBJECTIVES
     from nova_core.strategies import names
-    from nova_core.strategies.nova import Index, OnFull
+    from nova_core.strategies.nova_parameters import Index, OnFull
 
     assert set(shared.BASELINES) < set(names())
     options = {o.name: o for o in cli.get_command(click.Context(cli), "plan").params}

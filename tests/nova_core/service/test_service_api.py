@@ -25,8 +25,8 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import LivePlacement, parse_event
 from nova_core.schemas import schema_of
 from nova_core.service import hosted, intake
-from nova_core.service.intake import SMALL
 from nova_core.service.operations import Operations
+from nova_core.service.settings import SMALL
 
 FAIL_A = {"event": "fail-node", "node": "A"}
 

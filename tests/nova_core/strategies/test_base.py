@@ -99,7 +99,7 @@ def test_whole_numbers_have_words_of_their_own() -> None:
 @pytest.mark.parametrize("family", ["requirements", "few hosts", "near uniform"])
 def test_able_workers_are_those_that_meet_the_requirement(family: str) -> None:
     problem = FAMILIES[family](2)
-    requirement = problem.requirements.of_pairs(problem)
+    requirement = problem.pair_requirement
     seen = []
     for pairs, fit in able_workers(problem, "x"):
         seen += pairs.tolist()

@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "strategies.md").read_text()
 OURS = sorted(
     entry.name
     for entry in entry_points(group="nova.strategies")
-    if entry.dist is not None and entry.dist.name == "nova-placement"
+    if entry.dist is not None and entry.dist.name in ("nova-placement", "nova-research")
 )
 
 

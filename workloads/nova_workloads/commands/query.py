@@ -1,4 +1,4 @@
-"""``nova query``: what readings say of queries, orders of joins, and what must come out."""
+"""``nova query``: what readings say of queries, and what must come out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
-from nova_core.numbers import SEED
+from nova_core.lazy_commands import OpenGroup
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -29,9 +29,9 @@ _readings = click.option(
 )
 
 
-@click.group(short_help="Whole queries: estimates, orders, and what must come out.")
+@click.group(cls=OpenGroup, short_help="Whole queries: estimates, and what must come out.")
 def query() -> None:
-    """Whole queries: what readings say of them, orders of joins, and what they must deliver."""
+    """Whole queries: what readings say of them, and what they must deliver."""
 
 
 def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
@@ -80,43 +80,6 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
         console.say(f"problem written to {output}")
 
 
-@query.command(short_help="Other orders of joins and filters, by WhiteWater's search.")
-@_problem
-@click.option(
-    "--output", "-o", type=paths.OUTPUT, help="Where the problem with the queries reordered goes."
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the search.")
-@shared.json_option
-def reorder(problem: Path, output: Path | None, seed: int, as_json: bool) -> None:
-    """Look for an order of PROBLEM's joins and filters in which joins receive less.
-
-    What queries emit stays the same. `nova compare` shows what strategies make of either problem.
-    """
-    from dataclasses import asdict
-
-    from nova_core.model.files import read_problem, write_problem
-    from nova_core.strategies.whitewater.reordering import reordered
-
-    read = read_problem(problem)
-    if not read.queries:
-        raise NovaError(f"{problem}: it has joins of pairs; there is no order to look for")
-    with shared.working():
-        changed, orders = reordered(read, seed)
-    if output is not None:
-        write_problem(changed, output)
-    if as_json:
-        console.print_json({"queries": [asdict(one) for one in orders]})
-        return
-    rows = []
-    for one in orders:
-        order = one.after if one.after != one.before else "the same"
-        rows.append((one.query, one.before, order, f"{one.load:,.4g}", f"{one.reordered:,.4g}"))
-    headings = ["query", "as written", "found", ">joins receive, tuples/s", ">found "]
-    console.show(console.table("Orders", headings, rows))
-    if output is not None:
-        console.say(f"problem written to {output}")
-
-
 @query.command(short_help="What queries must deliver; compares what an engine delivered.")
 @_problem
 @_readings
@@ -159,7 +122,7 @@ def reference(
     rows = expected(database, read, chosen)
     columns = bind(chosen, read)[chosen.operators[-1].id].columns
     if output is not None:
-        from nova_core.model.files import write_text
+        from nova_core.model.safe_files import write_text
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -212,7 +212,7 @@ def plan(
     plan that `nova check` reads, with report.json and space.png beside it. The exit code is 1 if
     it breaks a constraint that it does not break on purpose.
     """
-    from nova_core.strategies.nova import NovaParameters
+    from nova_core.strategies.nova_parameters import NovaParameters
 
     options = {name: value for name, value in named.items() if value is not None}
     parameters = NovaParameters(**options)

@@ -14,8 +14,8 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import SEED, NumberRange, at_least
-from nova_workloads.synth import Faults, Settings, sensors_for, write_archive
-from nova_workloads.synth_rows import TYPES
+from nova_workloads.synth import sensors_for, write_archive
+from nova_workloads.synth_settings import TYPES, Faults, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

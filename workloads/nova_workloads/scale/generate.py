@@ -11,7 +11,7 @@ import numpy as np
 
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.directories import new_directory
-from nova_core.model.files import write_text
+from nova_core.model.safe_files import write_text
 from nova_core.model.syntax import dump
 from nova_workloads import topology
 from nova_workloads.scale.embed import MOST_LANDMARKS

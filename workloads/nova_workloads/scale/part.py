@@ -28,7 +28,8 @@ from nova_core.model.problem import (
 from nova_core.placement.assignment import Assignment, host_nodes
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import maximum_partition_rate
-from nova_core.strategies.nova import Nova, NovaParameters
+from nova_core.strategies.nova import Nova
+from nova_core.strategies.nova_parameters import NovaParameters
 
 # Spark's types of the columns of a part; `Query.schemas` adds optional columns of nodes.
 NODE = "row long, id string, position array<double>, capacity double"
@@ -197,7 +198,7 @@ def problem_and_rest(nodes: Any, joins: Any, query: Query) -> tuple[Problem, Any
     required = problem.requirements
     if not required.texts:
         return problem, joins, joins.slice(0, 0)
-    of_pair = required.of_pairs(problem)
+    of_pair = problem.pair_requirement
     met = np.asarray((required.met & host_nodes(problem, query.parameters.c_min)).any(axis=1))
     able = (of_pair < 0) | met[of_pair]
     if able.all() or not able.any():

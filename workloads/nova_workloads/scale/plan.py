@@ -22,13 +22,14 @@ from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
 from nova_core.model.assembly import joins_of
 from nova_core.model.directories import new_directory
-from nova_core.model.files import write_text
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan_document import VERSION, PlanTablesHeader
 from nova_core.model.problem import Joins
+from nova_core.model.safe_files import write_text
 from nova_core.model.syntax import dump, read_typed
 from nova_core.strategies.base import parameter_dict
-from nova_core.strategies.nova import SPREAD_BREAKS, NovaParameters
+from nova_core.strategies.nova import SPREAD_BREAKS
+from nova_core.strategies.nova_parameters import NovaParameters
 from nova_workloads.scale.anchors import check_nodes, find_sinks, write_pairs, write_sources
 from nova_workloads.scale.cells import (
     hosts_of,

@@ -23,7 +23,7 @@ from nova_core.model.directories import (
     remove_directory,
     remove_leftovers,
 )
-from nova_core.model.files import make_directory, write_text
+from nova_core.model.safe_files import make_directory, write_text
 
 SETTINGS, FACTS = "settings.json", "stage.json"
 PAUSE = 0.5  # s between two looks at memory, at least

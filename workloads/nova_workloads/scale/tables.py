@@ -29,10 +29,11 @@ from nova_core.model.columnar import (
     part_files,
     position_columns,
 )
-from nova_core.model.files import UNLIMITED, document_in
+from nova_core.model.files import document_in
 from nova_core.model.packed import PackedError
 from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
+from nova_core.model.safe_files import UNLIMITED
 from nova_core.model.syntax import read_typed
 from nova_core.model.validation import UNUSABLE
 

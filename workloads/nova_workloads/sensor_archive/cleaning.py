@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from nova_workloads.logical_streams import STREAMS
 from nova_workloads.sensor_archive.files import (
     MIXED,
     SCHEMAS,
     SEQUENCE_DAY,
-    STREAMS,
     STREAMS_OF,
     TEMPERATURE,
     TYPES,

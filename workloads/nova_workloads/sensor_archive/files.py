@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_workloads.logical_streams import STREAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STREAMS = ("pressure", "humidity")
 # The day of sequence files: their numbers count from its beginning.
 SEQUENCE_DAY = date(1970, 1, 1)
 

@@ -157,9 +157,10 @@ class _Run:
         if new:
             good = [file for file in new if file.path not in twins]
             if good:
-                find_homes(self._tables, self._preparation, good, self._step)
+                how = self._preparation
+                find_homes(self._tables, how.cleaning, how.regions, good, self._step)
                 self._step("cleaning readings")
-                clean(self._tables, self._preparation, good)
+                clean(self._tables, how.cleaning, good)
             self._record_files(new, twins)
         self._step("sensors and join matrix")
         self._derive(changed_days)

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nova_workloads.logical_streams import STREAMS
 from nova_workloads.sensor_archive.cleaning import REASONS
-from nova_workloads.sensor_archive.files import STREAMS, ArchiveFile
+from nova_workloads.sensor_archive.files import ArchiveFile
 from nova_workloads.sensor_archive.tables import FILES, QUALITY, SENSORS
 
 if TYPE_CHECKING:

@@ -6,15 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from nova_workloads.logical_streams import STREAMS
 from nova_workloads.sensor_archive.cleaning import CODES, FILE, REASONS, judged
-from nova_workloads.sensor_archive.files import STREAMS, TYPES, ArchiveFile
+from nova_workloads.sensor_archive.files import TYPES, ArchiveFile
 from nova_workloads.sensor_archive.sensors import distance
 from nova_workloads.sensor_archive.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from nova_workloads.sensor_archive.pipeline import Preparation
+    from nova_workloads.sensor_archive.cleaning import Cleaning
+    from nova_workloads.sensor_archive.regions import Regions
 
 HOMES = (
     "sensor bigint, type string, home_lat double, home_lon double, home_place string, region string"
@@ -74,7 +76,8 @@ class Tables:
 
 def find_homes(
     tables: Tables,
-    preparation: Preparation,
+    cleaning: Cleaning,
+    regions: Regions,
     new: Sequence[ArchiveFile],
     tell: Callable[[str], None],
 ) -> None:
@@ -96,7 +99,7 @@ def find_homes(
         batch += [files.pop() for files in todo.values()]
         tell("homes of new sensors")
         first = (
-            judged(tables.spark, batch, preparation.cleaning)
+            judged(tables.spark, batch, cleaning)
             .where("code = 0")
             .groupBy("sensor")
             .agg(
@@ -112,7 +115,7 @@ def find_homes(
                 F.col("at.place").alias("home_place"),
             )
         )
-        homes = preparation.regions.assign(tables.spark, first)
+        homes = regions.assign(tables.spark, first)
         homes = homes.withColumn("region", F.coalesce("home_place", "region"))
         place = f"found-homes/step={step:06}"
         homes.coalesce(1).write.parquet(tables.store.staged(place))
@@ -144,7 +147,7 @@ def all_homes(tables: Tables) -> DataFrame:
     return homes.union(named.join(homes, "sensor", "left_anti"))
 
 
-def clean(tables: Tables, preparation: Preparation, files: Sequence[ArchiveFile]) -> None:
+def clean(tables: Tables, cleaning: Cleaning, files: Sequence[ArchiveFile]) -> None:
     """Stage readings, dropped readings, and problems of files."""
     from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
@@ -152,9 +155,7 @@ def clean(tables: Tables, preparation: Preparation, files: Sequence[ArchiveFile]
     away = (
         F.when(F.col("place").isNotNull(), F.col("place") != F.col("home_place"))
         .when((F.col("lat") == F.col(home[0])) & (F.col("lon") == F.col(home[1])), False)
-        .otherwise(
-            distance(*map(F.col, ("lat", "lon", *home))) > preparation.cleaning.move_distance
-        )
+        .otherwise(distance(*map(F.col, ("lat", "lon", *home))) > cleaning.move_distance)
     )
     code = (
         F.when(F.col("code") != 0, F.col("code"))
@@ -166,7 +167,7 @@ def clean(tables: Tables, preparation: Preparation, files: Sequence[ArchiveFile]
     reasons = F.array(F.lit(None).cast("string"), *map(F.lit, REASONS))
     streams = F.array(*map(F.lit, STREAMS))
     rows = (
-        judged(tables.spark, files, preparation.cleaning)
+        judged(tables.spark, files, cleaning)
         .join(F.broadcast(all_homes(tables).drop("type")), "sensor", "left")
         .withColumn("code", code)
         .select(

@@ -1,1 +1,0 @@
-"""Published figures and tables again: each is one file, found through ``nova.figures``."""

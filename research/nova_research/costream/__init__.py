@@ -1,0 +1,1 @@
+"""Costream (ICDE 2024): placement by a learned cost model, and what trains it."""

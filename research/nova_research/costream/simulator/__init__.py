@@ -1,0 +1,1 @@
+"""A simulator of placements, which makes traces, and its fit to measured ones."""

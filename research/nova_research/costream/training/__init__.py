@@ -1,0 +1,1 @@
+"""Traces of executed plans, training of the learned cost model on them, and its baselines."""

@@ -1,0 +1,1 @@
+"""What published figures share: their form, their inputs, and `nova reproduce`."""
