@@ -41,9 +41,8 @@ case "$1 $2" in
         ;;
     "-m pip")
         sleep "${FAKE_PIP_SLEEP:-0}"
-        for what; do :; done
-        case "$what:${FAKE_PIP_FAILS:-}" in
-            *:all | *annoy]:annoy) echo "no such wheel"; exit 1 ;;
+        case "$*:${FAKE_PIP_FAILS:-}" in
+            *:all | *annoy]*:annoy) echo "no such wheel"; exit 1 ;;
             *annoy]*) touch "$FAKE_LOG.annoy" ;;
         esac
         cat >"${0%/*}/nova" <<'NOVA'
