@@ -19,8 +19,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from nova_core.errors import InfeasibleError
 from nova_core.model.files import read_problem
 from nova_core.model.key_ranges import KEY_RANGES, required
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.syntax import dump
 from nova_core.strategies import place
 from nova_engines.query_flow import from_plan
@@ -139,14 +139,13 @@ class _Setup:
     window: float
 
 
-def _plan(setup: _Setup, hosts: int) -> QueryPlan:
+def _plan(setup: _Setup, hosts: int) -> Plan:
     """The plan that shares the join most evenly over a number of hosts."""
     for margin in MARGINS:
         try:
             plan = place(_problem(setup, hosts, margin), "nova")
         except InfeasibleError:
             continue
-        assert isinstance(plan, QueryPlan)
         if _needed(setup, plan).max() <= _room(setup, hosts, margin) * (1 + 1e-9):
             return plan
     raise AssertionError(f"no plan for {hosts} hosts: the keys are too different")
@@ -157,7 +156,7 @@ def _room(setup: _Setup, hosts: int, margin: float) -> float:
     return 2 * setup.rate / hosts * margin
 
 
-def _needed(setup: _Setup, plan: QueryPlan) -> Floats:
+def _needed(setup: _Setup, plan: Plan) -> Floats:
     """(n,) what nodes need for their ranges of keys, tuples/s; frequent keys count as more."""
     join = plan.graph.joins[int(plan.graph.bodies[0])]
     i = plan.instances
@@ -206,7 +205,7 @@ def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
     return read_problem(file)
 
 
-def _seconds(bed: Bed, plan: QueryPlan, path: Path, limited: bool) -> float:
+def _seconds(bed: Bed, plan: Plan, path: Path, limited: bool) -> float:
     """How long a plan takes for all readings, with or without the hosts' CPU limits; s."""
     engine = query_engine(bed.engine)
     with TemporaryDirectory(dir=path) as scratch:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.plan import Plan
 from nova_research.costream.corpus.prepared import Item, Preparing, Settings
 from nova_research.costream.corpus.ranges import NAMED
 from nova_research.costream.simulator.kernels import simulation
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.benchmark(timer=time.process_time)
 of_ranges = pytest.mark.parametrize("ranges", ["rack", "paper"])
 
 
-def plans_of(ranges: str, traces: int, scratch: Path) -> list[tuple[QueryPlan, float]]:
+def plans_of(ranges: str, traces: int, scratch: Path) -> list[tuple[Plan, float]]:
     """Plans, and s that each is measured."""
     settings = Settings(
         seed=0, batch=traces, inventory="bench", hosts=HOSTS, warm_up_s=WARM_UP_S,
@@ -38,7 +38,7 @@ def plans_of(ranges: str, traces: int, scratch: Path) -> list[tuple[QueryPlan, f
     return [(one.plan, one.seconds) for one in plans]
 
 
-def simulated(plan: QueryPlan, stages: Stages, seconds: float) -> list[Labels]:
+def simulated(plan: Plan, stages: Stages, seconds: float) -> list[Labels]:
     """What the queries of a plan come to."""
     outcome = simulation.simulate(stages.network, fitted_constants(), WARM_UP_S, seconds)
     return [labels_of(outcome, seconds, stages.upstream(one.id)) for one in plan.problem.queries]

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from nova_core.model import write_problem as write_problem
     from nova_core.model.examples import load_example as load_example
     from nova_core.model.plan_delta import PlanDelta as PlanDelta
-    from nova_core.model.query_plan import QueryPlan as QueryPlan
     from nova_core.model.verify import Report as Report
     from nova_core.model.verify import verify as verify
     from nova_core.placement.live import AddOperator as AddOperator
@@ -77,7 +76,6 @@ else:
         "Routes Sources read_plan read_problem write_plan write_problem",
         "model.examples": "load_example",
         "model.plan_delta": "PlanDelta",
-        "model.query_plan": "QueryPlan",
         "model.verify": "Report verify",
         "placement.live": "AddOperator AddPair AddSource AddWorker Batch ChangeCapacity ChangeLink "
         "ChangeRate Event FailNode Journal LivePlacement MoveNode MoveSink Pin Policy Rebalance "

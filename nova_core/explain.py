@@ -14,7 +14,6 @@ from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import leg_cost, leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.verify import TOLERANCE
 
 NEAREST = 12
@@ -204,18 +203,18 @@ class CutExplanation:
     reason: str
 
 
-def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanation]:
+def explain_cuts(plan: Plan, name: str | None = None) -> list[CutExplanation]:
     """Operators of queries that are cut, and the reason for the kind of cut.
 
     Args:
         plan: the plan.
         name: a query or operator; None takes all.
     """
-    graph, cuts = plan.graph, []
+    graph, cuts = plan.graph, list[CutExplanation]()
     received = np.bincount(plan.instances.pair, plan.added_load, plan.operator_count)
     for row in np.flatnonzero(plan.replica_count > 1).tolist():
         number, instances = int(graph.bodies[row]), int(plan.replica_count[row])
-        one = graph.graph[number]
+        one = graph[number]
         if name not in (None, one.id, plan.problem.queries[one.query].id):
             continue
         left, right = (float(graph.input_rate[2 * row + side]) for side in (0, 1))
@@ -243,7 +242,7 @@ def explain_cuts(plan: QueryPlan, name: str | None = None) -> list[CutExplanatio
 
 
 def explain_links(
-    plan: QueryPlan, name: str | None = None
+    plan: Plan, name: str | None = None
 ) -> tuple[list[LinkExplanation], dict[str, float]]:
     """Links between operators of queries, and the latency (ms) of the queries they belong to.
 
@@ -254,7 +253,7 @@ def explain_links(
     Raises:
         PlanError: when nothing has that name; the nearest names are suggested.
     """
-    operators, ids = plan.graph.graph.operators, plan.problem.nodes.ids
+    operators, ids = plan.graph, plan.problem.nodes.ids
     links, (start, stop), queries = plan.links, plan.ends, plan.problem.queries
     ms, sender = plan.link_latency(), np.append(plan.graph.carried, -1)[links.logical]
     body = np.append(plan.graph.bodies[plan.instances.pair], -1)
@@ -316,11 +315,8 @@ class Explainer:
         """(p,) cost of each pair where it runs, by the plan's objective, sending directly."""
         plan, i, count = self.plan, self.plan.instances, len(self.problem.matrix)
         legs = leg_cost(self.problem, self.problem.pair_ends[i.pair], i.node[:, None])
-        if plan.objective == "network-usage":
-            cost = (plan.leg_rate * legs).sum(axis=1)
-        else:
-            share = i.replicas / np.bincount(i.pair, i.replicas, count)[i.pair]
-            cost = share * (self._weights[i.pair] * legs).sum(axis=1)
+        weight = plan.link_weight(plan.objective).reshape(-1, 3)
+        cost = (weight * legs).sum(axis=1)
         return np.asarray(np.bincount(i.pair, cost, count), np.float64)
 
     @cached_property
@@ -399,9 +395,8 @@ class Explainer:
         nodes, row = np.unique(plan.instances.node[mine], return_inverse=True)
         pieces = np.bincount(row, plan.instances.replicas[mine], len(nodes))
         rate = np.bincount(row, self.plan.added_load[mine], len(nodes))
-        legs = plan.leg_latency[mine]
         path = np.zeros(len(nodes))
-        np.maximum.at(path, row, np.maximum(legs[:, 0], legs[:, 1]) + legs[:, 2])
+        np.maximum.at(path, row, plan.path_latency[mine])
         hosts = sorted(
             (
                 Host(

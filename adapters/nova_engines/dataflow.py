@@ -246,7 +246,7 @@ class _Builder:
     def dataflow(self) -> Dataflow:
         """The whole dataflow."""
         e = self.edges
-        rows = list(zip(e.instance.tolist(), e.leg.tolist(), strict=True))
+        rows = [divmod(link, 3) for link in e.link.tolist()]  # a pair's instance has three links
         for row, (instance, leg) in enumerate(rows):
             if leg < 2:
                 runs = slice(int(e.offset[row]), int(e.offset[row + 1]))

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nova_core.model.expressions import Column, Expression
     from nova_core.model.plan import Plan
     from nova_core.model.query_binding import Bound
-    from nova_core.model.query_plan import QueryPlan
 
 SOURCE, FILTER, PROJECT, CUT, SELECT, JOIN, AGGREGATE, SINK = KINDS = (
     "source",
@@ -111,9 +110,7 @@ def read_flow(text: str) -> Dataflow | QueryFlow:
 
 def flow_of(plan: Plan) -> Dataflow | QueryFlow:
     """What an engine must run for a plan: of pairs, or of queries with columns."""
-    from nova_core.model.query_plan import QueryPlan
-
-    if isinstance(plan, QueryPlan):
+    if plan.problem.queries:
         return from_plan(plan)
     return dataflow.from_plan(plan, plan.problem)
 
@@ -187,7 +184,7 @@ def _tokens(one: Expression, columns: Sequence[Column]) -> Iterator[str]:
         yield f"c:{columns.index(one)}"
 
 
-def from_plan(plan: QueryPlan) -> QueryFlow:
+def from_plan(plan: Plan) -> QueryFlow:
     """What the engine must run for a plan of queries with columns.
 
     Raises:
@@ -197,7 +194,7 @@ def from_plan(plan: QueryPlan) -> QueryFlow:
 
 
 class _Builder:
-    def __init__(self, plan: QueryPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         from nova_core.model.query_binding import bind
 
         self.plan, self.graph = plan, plan.graph
@@ -218,7 +215,7 @@ class _Builder:
     def flow(self) -> QueryFlow:
         """Everything, in an order in which inputs come first."""
         sent = self._sent()
-        for number, one in enumerate(self.graph.graph.operators):
+        for number, one in enumerate(self.graph):
             if one.kind == "source":
                 self._source(number)
             elif one.kind == "sink":
@@ -239,7 +236,7 @@ class _Builder:
         return one.name
 
     def _meaning(self, number: int) -> Bound:
-        one = self.graph.graph[number]
+        one = self.graph[number]
         return self.bound[one.query][one.logical]
 
     # --- links ----------------------------------------------------------------------------------
@@ -269,24 +266,20 @@ class _Builder:
             return self._at_source(operator), self._node_of(-1 - producer)
         if operator == self.body[producer]:
             return self.names[producer], self.node[producer]
-        return f"{self.graph.graph[operator].id}@{self.names[producer]}", self.node[producer]
+        return f"{self.graph[operator].id}@{self.names[producer]}", self.node[producer]
 
     def _node_of(self, number: int) -> str:
-        node = self.graph.graph[number].node
-        assert node is not None  # sources and sinks have one
-        return self.nodes[node]
+        return self.nodes[int(self.graph.node[number])]
 
     def _at_source(self, operator: int) -> str:
-        one = self.graph.graph[operator]
+        one = self.graph[operator]
         return f"source {one.id}" if one.kind == "source" else one.id
 
     # --- operators ------------------------------------------------------------------------------
 
     def _source(self, number: int) -> None:
-        one = self.graph.graph[number]
-        sources = self.plan.problem.sources
-        row = sources.ids.tolist().index(one.id)
-        stream = str(sources.stream[row])
+        one = self.graph[number]
+        stream = str(self.plan.problem.sources.stream[self.graph.source[number]])
         columns = self.bound[0][stream].columns
         self.columns[number] = columns
         types = tuple(column.type for column in columns)
@@ -295,7 +288,7 @@ class _Builder:
 
     def _fused(self, number: int) -> None:
         """Add a filter or projection at every producer of its root's output."""
-        one, root = self.graph.graph[number], int(self.graph.root[number])
+        one, root = self.graph[number], int(self.graph.root[number])
         meaning, above = self._meaning(number), self.columns[one.inputs[0]]
         programs: tuple[Program, ...]
         if one.kind == "filter":
@@ -308,7 +301,7 @@ class _Builder:
                 PROJECT,
             )
             self.columns[number] = meaning.columns
-        at_source = self.graph.graph[root].kind == "source"
+        at_source = self.graph[root].kind == "source"
         producers = (
             [-1 - root] if at_source else [k for k, body in enumerate(self.body) if body == root]
         )
@@ -325,7 +318,7 @@ class _Builder:
         inputs: list[str] = []
         for producer, operator, side in sent.get((k, -1), []):
             inputs += self._received(k, number, producer, operator, side)
-        one = self.graph.graph[number]
+        one = self.graph[number]
         if one.kind == "join":
             self._join(k, number, tuple(inputs))
         elif one.kind == "aggregate":
@@ -341,7 +334,7 @@ class _Builder:
         own_range, reached = self._range(k, number, side)
         shared = self._sharing(k, number, side)
         by = self._hashed(k, number, operator, side)
-        end = f"{self.graph.graph[number].id} {side}"
+        end = f"{self.graph[number].id} {side}"
         runs = sorted({self._range(other, number, side)[0] for other in shared})
         cut = f"send {name} to {end} on {self.node[k]}"
         self._add(replace(_cut(CUT, cut, node, name, side, _merged(runs), reached), **by))
@@ -354,11 +347,9 @@ class _Builder:
 
     def _is_partial(self, producer: int, operator: int) -> bool:
         """Whether an operator's output at a producer is partial results of an aggregate."""
-        from nova_core.model.query_graph import PARTIAL as EXPRESSION
-
         if producer >= 0 and self.feeds[producer] >= 0:
             return True
-        return self.graph.graph[operator].expression == EXPRESSION
+        return bool(self.graph.partial[operator])
 
     def _sharing(self, k: int, number: int, side: int) -> list[int]:
         """Instances of an operator on one node; pieces of combined aggregates share nothing."""
@@ -377,7 +368,7 @@ class _Builder:
         if number in self.combined:
             return (0, 1), [1.0]
         i, parts = self.plan.instances, self.plan.partitions
-        is_join = self.graph.graph[number].kind == "join"
+        is_join = self.graph[number].kind == "join"
         # By key, both inputs are cut in the same ranges.
         right = is_join and side == RIGHT and not self.plan.by_key[k]
         begin, end = (i.right_begin, i.right_end) if right else (i.left_begin, i.left_end)
@@ -388,7 +379,7 @@ class _Builder:
         """Columns by whose values an aggregate, or a join that is cut by key, is cut."""
         from nova_core.model.key_ranges import intervals
 
-        one = self.graph.graph[number]
+        one = self.graph[number]
         if self.plan.by_key[k]:
             rates = self.plan.partitions.rates(int(self.plan.instances.pair[k]), 0)
             hot, others = intervals(self.graph.joins[number], rates)
@@ -406,18 +397,18 @@ class _Builder:
         """Columns of a join's left input that equal columns of the right one, in pairs."""
         from nova_core.model.query_binding import equal_columns
 
-        left, right = (self.columns[n] for n in self.graph.graph[number].inputs)
+        left, right = (self.columns[n] for n in self.graph[number].inputs)
         equal = equal_columns(self._meaning(number).condition, left, right)
         return tuple((left.index(one), right.index(other)) for one, other in equal)
 
     def _kept(self, number: int) -> tuple[bool, bool]:
         meaning = self._meaning(number)
-        bound = self.bound[self.graph.graph[number].query]
+        bound = self.bound[self.graph[number].query]
         keeps = [bound[name].windows == meaning.window for name in meaning.inputs]
         return keeps[0], keeps[-1]
 
     def _join(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
-        meaning, one = self._meaning(number), self.graph.graph[number]
+        meaning, one = self._meaning(number), self.graph[number]
         left, right = (self.columns[n] for n in one.inputs)
         self.columns[number] = both = (*left, *right)
         condition = meaning.condition
@@ -436,12 +427,12 @@ class _Builder:
         )
 
     def _aggregate(self, k: int, number: int, inputs: tuple[str, ...]) -> None:
-        meaning, one = self._meaning(number), self.graph.graph[number]
-        raw = next((n for n in one.inputs if not self.graph.graph[n].expression), one.inputs[0])
+        meaning, one = self._meaning(number), self.graph[number]
+        raw = next((n for n in one.inputs if not self.graph.partial[n]), one.inputs[0])
         above = self.columns[raw]
-        if self.graph.graph[raw].expression:
+        if self.graph.partial[raw]:
             # All inputs are partial results: the columns are those of their own input.
-            above = self.columns[self.graph.graph[raw].inputs[0]]
+            above = self.columns[self.graph[raw].inputs[0]]
         self.columns[number] = meaning.columns
         assert meaning.window is not None  # an aggregate has one
         self._add(
@@ -457,12 +448,12 @@ class _Builder:
                 kept=self._kept(number),
                 groups=tuple(above.index(column) for column in meaning.groups),
                 functions=tuple(call.name for call in meaning.computed),
-                partial=bool(one.expression) or self.feeds[k] >= 0,
+                partial=one.partial or self.feeds[k] >= 0,
             )
         )
 
     def _sink(self, number: int, sent: dict[tuple[int, int], list[tuple[int, int, int]]]) -> None:
-        one = self.graph.graph[number]
+        one = self.graph[number]
         inputs = [
             self._output(producer, operator)[0]
             for producer, operator, _ in sent.get((-1, number), [])

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nova_core.model.query_plan import QueryPlan
-
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
@@ -64,18 +62,14 @@ def _quoted(word: str) -> str:
 
 def _stage(plan: Plan, pair: int) -> tuple[str, tuple[str, ...]]:
     """What a stage does, and the streams that it reads, for an operator of a plan."""
-    if not isinstance(plan, QueryPlan):
-        joins, matrix = plan.problem.joins, plan.problem.matrix
-        join = matrix.join[pair]
-        return "join", (str(joins.left[join]), str(joins.right[join]))
     body = int(plan.graph.bodies[pair])
-    kind = plan.graph.graph[body].kind
+    kind = plan.graph[body].kind
     return kind if kind in ("join", "aggregate") else "other", _streams(plan, body)
 
 
-def _streams(plan: QueryPlan, number: int) -> tuple[str, ...]:
-    operator, sources = plan.graph.graph[number], plan.problem.sources
+def _streams(plan: Plan, number: int) -> tuple[str, ...]:
+    operator = plan.graph[number]
     if operator.kind == "source":
-        return (str(sources.stream[sources.ids.tolist().index(operator.id)]),)
+        return (str(plan.problem.sources.stream[plan.graph.source[number]]),)
     streams = (stream for one in operator.inputs for stream in _streams(plan, one))
     return tuple(dict.fromkeys(streams))

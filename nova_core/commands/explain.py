@@ -13,7 +13,7 @@ from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
     from nova_core.explain import LinkExplanation, NodeExplanation, PairExplanation
-    from nova_core.model.query_plan import QueryPlan
+    from nova_core.model.plan import Plan
 
 PAIRS = 5
 # Names listed at most.
@@ -53,9 +53,8 @@ def explain(
         placed = shared.load_plan(plan, loaded)
         from nova_core.explain import Explainer, find_node, find_pairs
         from nova_core.left_out import left_out
-        from nova_core.model.query_plan import QueryPlan
 
-        if isinstance(placed, QueryPlan) and node is None:
+        if loaded.queries and node is None:
             print_query(placed, join, rows, as_json)
             return
         explainer = Explainer(placed)
@@ -140,7 +139,7 @@ def print_pair(answer: PairExplanation) -> None:
     console.show(*lines, Padding(table, (1, 0, 1, 0), expand=False))
 
 
-def print_query(plan: QueryPlan, name: str | None, rows: int | None, as_json: bool) -> None:
+def print_query(plan: Plan, name: str | None, rows: int | None, as_json: bool) -> None:
     """What operators of queries receive and emit, and how far they are from their ideal."""
     from rich.markup import escape
 

@@ -13,8 +13,7 @@ import numpy as np
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.problem import Bools, Floats, Problem
 from nova_core.model.traffic import hops
 from nova_core.model.verify import TOLERANCE
 
@@ -23,12 +22,11 @@ from nova_core.model.verify import TOLERANCE
 class Latency:
     """Latencies of a plan by one measure of distances, ms.
 
-    A source's latency is the mean over its replicas' paths source to node to sink. An instance
-    counts once for each replica merged in it. Whole queries take the place of sources: a query's
-    latency is that of the longest way from a source to its sink.
+    A source's latency is the mean over its replicas' paths from the source to sinks. An instance
+    counts once for each replica merged in it.
 
     Attributes:
-        per_source: (s,) latency of each source, NaN for one that joins nothing; or of each query.
+        per_source: (s,) latency of each source, NaN for one that feeds nothing.
         mean: mean over sources.
         p90: 90th percentile over sources.
         mean_truncated: mean over sources, each cut to whole ms first, as in published tables of
@@ -42,7 +40,7 @@ class Latency:
             times latency, tuples/s * ms.
         instance_sum: Eq. 1 of the Nova paper over the plan's instances as they are: every leg of
             every instance once, ms. A join cut into more pieces counts more here, although each
-            tuple takes the way of only one; ``latency`` above counts that way. For whole queries,
+            tuple takes the way of only one; ``latency`` above counts that way. Of whole queries,
             every link between placed operators counts once.
     """
 
@@ -206,19 +204,13 @@ def _load(problem: Problem, rate: Floats) -> Load:
 
 def _latency(plan: Plan, matrix: Floats | None) -> Latency:
     objectives = {name: plan.objective_value(name, matrix) for name in OBJECTIVES}
-    if isinstance(plan, QueryPlan):
-        each = plan.query_latency(matrix)
-        direct = _direct_of_queries(plan, matrix)
-        every = float(plan.link_latency(matrix).sum())
-        return _summary(each, float(each.max()), direct, objectives, every)
-    problem, i = plan.problem, plan.instances
-    legs = plan.leg_latency if matrix is None else plan.leg_latency_by(matrix)
-    paths = legs[:, :2] + legs[:, 2:]
-    source = np.concatenate([problem.matrix.left[i.pair], problem.matrix.right[i.pair]])
-    replicas = np.tile(i.replicas, 2)
-    per_source = _mean_by(source, paths.T.ravel(), replicas, len(problem.sources))
-    direct, every = _direct(problem, matrix), float(legs.sum())
-    return _summary(per_source, float(paths.max()), direct, objectives, every)
+    return _summary(
+        plan.source_latency(matrix),
+        float(plan.path_latency_by(matrix).max(initial=0.0)),
+        _direct(plan, matrix),
+        objectives,
+        float(plan.link_latency(matrix).sum()),
+    )
 
 
 def _summary(
@@ -243,41 +235,21 @@ def _summary(
     )
 
 
-def _direct_of_queries(plan: QueryPlan, matrix: Floats | None) -> Floats:
-    """(q,) latency from the farthest source of every query straight to its sink."""
-    problem, graph = plan.problem, plan.graph.graph
-    farthest = np.zeros(len(problem.queries))
-    for number, one in enumerate(graph.operators):
-        if one.kind == "sink":
-            sources = [graph[source].node for source in graph.upstream_sources(number)]
-            begin = np.array(sources, np.int64)
-            end = np.full(len(begin), one.node)
-            ways = problem.distance(begin, end) if matrix is None else matrix[begin, end]
-            farthest[one.query] = ways.max()
-    return farthest
+def _direct(plan: Plan, matrix: Floats | None) -> Floats:
+    """Latency from every source that is read straight to its sinks; the mean where it has several.
 
-
-def _direct(problem: Problem, matrix: Floats | None) -> Floats:
-    """Latency from every source that joins to the sink; the mean where it has several."""
-    node = np.concatenate([problem.left_node, problem.right_node])
-    sink = np.tile(problem.sink_node, 2)
+    A sink counts once for every way that leads to it.
+    """
+    problem, graph = plan.problem, plan.graph
+    start, sink = graph.ways
+    node, end, source = graph.node[start], graph.node[sink], graph.source[start]
     if matrix is None:
-        distance = problem.distance(node, sink)
+        distance = problem.distance(node, end)
     else:
-        distance = np.asarray(matrix[node, sink], np.float64)
-    source = np.concatenate([problem.matrix.left, problem.matrix.right])
-    per_source = _mean_by(source, distance, np.ones(len(source)), len(problem.sources))
-    return per_source[~np.isnan(per_source)]
-
-
-def _mean_by(group: Ints, value: Floats, weight: Floats | Ints, count: int) -> Floats:
-    """(count,) weighted mean of each group's values; NaN for a group without any."""
-    total = np.bincount(group, weight, minlength=count)
-    sums = np.bincount(group, weight * value, minlength=count)
-    mean = np.full(count, np.nan)
-    known = total > 0
-    mean[known] = sums[known] / total[known]
-    return mean
+        distance = np.asarray(matrix[node, end], np.float64)
+    count = len(problem.sources)
+    ways, sums = np.bincount(source, minlength=count), np.bincount(source, distance, count)
+    return sums[ways > 0] / ways[ways > 0]
 
 
 def _checked(latency: Floats, count: int) -> Floats:

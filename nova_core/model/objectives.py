@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from nova_core.errors import ProblemError
+from nova_core.model.graph import Graph
 from nova_core.model.problem import Floats, Ints, Problem
 
 Objective = Literal["latency", "network-usage", "source-latency"]
@@ -40,6 +41,25 @@ def leg_weights(problem: Problem, objective: str) -> Floats:
         return np.broadcast_to(np.array([1.0, 1.0, 2.0]), (count, 3)).copy()
     if objective == "network-usage":
         return np.stack([problem.left_rate, problem.right_rate, problem.matrix.output_rate], axis=1)
+    raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")
+
+
+def link_weights(graph: Graph, objective: str) -> Floats:
+    """(e,) weights of a graph's links; those of a pair are its `leg_weights`.
+
+    ``latency`` weighs each link once (paper, Eq. 1), ``network-usage`` by its tuples/s, and
+    ``source-latency`` by the source-to-sink paths it is part of.
+
+    Raises:
+        ProblemError: for an unknown objective.
+    """
+    producer, _, _, rate = graph.links
+    if objective == "latency":
+        return np.ones(len(producer))
+    if objective == "network-usage":
+        return rate
+    if objective == "source-latency":
+        return graph.paths
     raise ProblemError(f"objective: unknown {objective!r}; use one of {', '.join(OBJECTIVES)}")
 
 

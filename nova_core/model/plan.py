@@ -1,10 +1,10 @@
 """The placement plan in memory: what was decided, engine-neutral, as columns.
 
-What is placed is an *operator*: a pair of sources that may join (a row of the problem's join
-matrix), or an operator of a query (`nova_core.model.query_plan`). It has its inputs cut into
-partitions. Every left partition meets every right one in exactly one *instance*: a rectangle of the
-operator's partition grid that runs on one node. Two paper replicas that merge on a node are simply
-one larger rectangle. An operator with one input has a single right partition, of no rate.
+What is placed is an *operator*: a body of the problem's graph (`nova_core.model.graph`). That is a
+pair of sources that may join, or an operator of a query. It has its inputs cut into partitions.
+Every left partition meets every right one in exactly one *instance*: a rectangle of the operator's
+partition grid that runs on one node. Two paper replicas that merge on a node are simply one larger
+rectangle. An operator with one input has a single right partition, of no rate.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.objectives import leg_weights
-from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
+from nova_core.model.arrays import Bools, Floats, Ints, Strings
+from nova_core.model.expansion import AS_WRITTEN, Rewriting, graph_of
+from nova_core.model.graph import JOIN, Graph
+from nova_core.model.key_ranges import KeyRanges
+from nova_core.model.objectives import link_weights
+from nova_core.model.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,9 @@ class Partitions:
 
     @classmethod
     def whole(cls, problem: Problem) -> Partitions:
-        """Every input of a problem's pairs in one piece."""
+        """Every input of a problem's pairs, or of its queries as they are written, in one piece."""
+        if problem.queries:
+            return cls.uncut(graph_of(problem).input_rate)
         rate = np.empty(2 * len(problem.matrix))
         rate[0::2], rate[1::2] = problem.left_rate, problem.right_rate
         return cls.uncut(rate)
@@ -106,7 +112,7 @@ class Instances:
     """Operator instances, one row each, ordered by operator.
 
     Attributes:
-        pair: (k,) the operator: a row of the join matrix, or of `QueryGraph.bodies`.
+        pair: (k,) the operator: a row of `Graph.bodies`, which are the rows of a join matrix.
         node: (k,) where it runs.
         left_begin: (k,) first left partition it receives.
         left_end: (k,) one past the last left partition.
@@ -146,12 +152,37 @@ class Instances:
 class Routes:
     """Multi-hop routes of a strategy that relays (``tree``); others send directly.
 
-    Row ``3 * instance + leg`` of ``offset`` starts a route; legs are 0 left source to node, 1 right
-    source to node, 2 node to sink. A route lists its nodes, both ends included.
+    Row ``l`` of ``offset`` starts the route of link ``l`` (`Plan.links`). A route lists its nodes,
+    both ends included.
     """
 
     offset: Ints
     node: Ints
+
+
+class InstanceLinks(NamedTuple):
+    """Links between instances, sources and sinks.
+
+    Those of an instance stand together, in the order of instances: what it receives from sources
+    and instances of other operators, then what it sends to sinks. Of a join of two sources these
+    are its left input, its right input and its results. Links from a source to a sink, and from
+    parts of an operator to what combines them, come last.
+
+    Attributes:
+        producer: (l,) instance, or -1 - node of a source.
+        consumer: (l,) instance, or -1 - node of a sink.
+        logical: (l,) link of the graph, -1 between instances of one operator.
+        side: (l,) of the consumer: 0 for its left or only input, 1 for its right one.
+        rate: (l,) tuples/s; replicas that share a partition receive it each.
+        share: (l,) of the logical link's replicas, how many it stands for: 0 to 1.
+    """
+
+    producer: Ints
+    consumer: Ints
+    logical: Ints
+    side: Ints
+    rate: Floats
+    share: Floats
 
 
 class Flows(NamedTuple):
@@ -174,7 +205,7 @@ class Flows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A placement of every join of one problem.
+    """Where every operator of a problem runs, and in how many pieces.
 
     Attributes:
         problem: the problem it answers.
@@ -183,12 +214,13 @@ class Plan:
         parameters: the strategy's parameters, as written in documents.
         partitions: how inputs are cut.
         instances: what runs where.
-        virtual_position: (p, d) Phase II's optimum of each pair, ms, or None; a row of NaN where a
-            pair has none.
-        routes: multi-hop routes, or None when every edge is direct.
+        virtual_position: (b, d) Phase II's optimum of each operator, ms, or None; a row of NaN
+            where an operator has none.
+        routes: multi-hop routes, or None when every link is direct.
         breaks: names of the constraints the strategy knowingly ignores (``capacity``, ...);
             `verify` reports those as accepted. See `nova_core.model.verify.CONSTRAINTS`.
         notes: free-form facts, e.g. how often no node had room.
+        rewriting: how queries were rewritten; pairs are placed as they are.
     """
 
     problem: Problem
@@ -201,16 +233,17 @@ class Plan:
     routes: Routes | None = None
     breaks: tuple[str, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    rewriting: Rewriting = AS_WRITTEN
 
     @classmethod
     def whole(
         cls, problem: Problem, hosts: Ints, strategy: str, objective: str = "latency", **more: Any
     ) -> Plan:
-        """A plan that runs every pair uncut, on the node that ``hosts`` ((p,)) names.
+        """A plan that runs every operator uncut, on the node that ``hosts`` ((b,)) names.
 
         Args:
             problem: what is placed.
-            hosts: (p,) node of each pair.
+            hosts: (b,) node of each operator: of pairs, or of queries as they are written.
             strategy: name of what chose them.
             objective: name of what was minimized.
             more: further attributes, such as ``routes`` or ``breaks``.
@@ -221,21 +254,27 @@ class Plan:
     # --- operators --------------------------------------------------------------------------------
 
     @property
+    def graph(self) -> Graph:
+        """The operators, and which of them feeds which."""
+        return graph_of(self.problem, self.rewriting)
+
+    @property
     def operator_count(self) -> int:
-        """p, how many operators the problem has to place."""
-        return len(self.problem.matrix)
+        """b, how many operators the problem has to place."""
+        return len(self.graph.bodies)
 
     def operator_name(self, operator: int) -> str:
-        """A readable, unique name, such as ``tw/t1*w1``."""
-        return self.problem.pair_name(operator)
+        """A readable, unique name, such as ``tw/t1*w1`` or ``wear/strain(heat-1*force-1)``."""
+        graph = self.graph
+        return graph.ids[int(graph.bodies[operator])]
 
     def operator_names(self) -> Strings:
-        """(p,) names of all operators."""
-        return self.problem.pair_names()
+        """(b,) names of all operators."""
+        return self.graph.names
 
     def whole_rate(self, side: int) -> Floats:
-        """(p,) tuples/s of every operator's left (0) or right (1) input."""
-        return self.problem.left_rate if side == 0 else self.problem.right_rate
+        """(b,) tuples/s of every operator's left (0) or right (1) input."""
+        return self.graph.input_rate[side::2]
 
     # --- per instance ---------------------------------------------------------------------------
 
@@ -249,7 +288,11 @@ class Plan:
         rate = self.partitions.range_rate(start + begin, start + end)
         # The whole input has its exact rate, without the rounding of the sum.
         whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
-        return np.where(whole, self.whole_rate(side)[pair], rate)
+        rate = np.where(whole, self.whole_rate(side)[pair], rate)
+        if side == 1:
+            rows, right, _ = self._key_shares
+            rate[rows] *= right
+        return rate
 
     @cached_property
     def by_key(self) -> Bools:
@@ -268,16 +311,68 @@ class Plan:
         return self._input_rate(1)
 
     @cached_property
-    def required_capacity(self) -> Floats:
-        """(k,) C_r of each instance, tuples/s, without sharing inputs with others on its node."""
-        return self.left_rate + self.right_rate
+    def _key_shares(self) -> tuple[Ints, Floats, Floats]:
+        """Instances that are cut by key, and their shares of the right input and of the results."""
+        rows = np.flatnonzero(self.by_key)
+        right, emitted = np.ones(len(rows)), np.ones(len(rows))
+        pair = self.instances.pair[rows]
+        begin, end = self.instances.left_begin[rows], self.instances.left_end[rows]
+        for operator in np.unique(pair).tolist():
+            join = self.graph.joins.get(int(self.graph.bodies[operator]))
+            if join is not None:
+                mine = pair == operator
+                ranges = KeyRanges.of(join, self.partitions.rates(operator, 0))
+                right[mine], emitted[mine] = ranges.shares(begin[mine], end[mine])
+        return rows, right, emitted
+
+    @cached_property
+    def _feeds(self) -> Ints:
+        feeds = self.instances.feeds
+        return np.full(len(self.instances), -1) if feeds is None else feeds
+
+    @cached_property
+    def _combined(self) -> Bools:
+        """(k,) whether the instance's operator is computed of parts of its inputs."""
+        combined = np.zeros(self.operator_count, bool)
+        if self.instances.feeds is not None:
+            combined[self.instances.pair[self._feeds >= 0]] = True
+        return combined[self.instances.pair]
+
+    def taken_share(self, side: int) -> Floats:
+        """(k,) share of its operator's left (0) or right (1) input that each instance takes."""
+        needed = self.left_rate if side == 0 else self.right_rate
+        whole = self.whole_rate(side)[self.instances.pair]
+        return np.divide(needed, whole, out=np.ones(len(needed)), where=whole > 0)
+
+    @cached_property
+    def emitted_share(self) -> Floats:
+        """(k,) share of its operator's results that each instance emits, perhaps to what combines.
+
+        What has no rate still emits: a share of nothing.
+        """
+        share = self.taken_share(0) * self.taken_share(1)
+        rows, _, emitted = self._key_shares
+        share[rows] = emitted
+        return np.where(self._combined, self._feeds < 0, share)
+
+    @cached_property
+    def replica_share(self) -> Floats:
+        """(k,) share of its operator's replicas that each instance stands for.
+
+        Ranges of keys have different rates, and count by what they emit.
+        """
+        i = self.instances
+        total = np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]
+        share = np.divide(i.replicas, total, out=np.ones(len(i)), where=total > 0)
+        rows, _, emitted = self._key_shares
+        share[rows] = emitted
+        return np.where(self._combined, 1.0, share)
 
     @cached_property
     def output_rate(self) -> Floats:
-        """(k,) tuples/s each instance emits: the pair's output by its share of both inputs."""
-        p, pair = self.problem, self.instances.pair
-        share = (self.left_rate / p.left_rate[pair]) * (self.right_rate / p.right_rate[pair])
-        return p.matrix.output_rate[pair] * share
+        """(k,) tuples/s each instance emits: its operator's results by its share of both inputs."""
+        graph = self.graph
+        return graph.rate[graph.bodies[self.instances.pair]] * self.emitted_share
 
     @cached_property
     def replica_number(self) -> Ints:
@@ -288,7 +383,7 @@ class Plan:
 
     @cached_property
     def replica_count(self) -> Ints:
-        """(p,) rho: instances of each operator."""
+        """(b,) rho: instances of each operator."""
         return np.bincount(self.instances.pair, minlength=self.operator_count)
 
     @cached_property
@@ -348,29 +443,139 @@ class Plan:
             sides.append(rate)
         return sides[0], sides[1]
 
+    # --- links ----------------------------------------------------------------------------------
+
     @cached_property
-    def leg_rate(self) -> Floats:
-        """(k, 3) tuples/s on each instance's legs: left and right input (`received`), output."""
-        return np.stack([*self.received, self.output_rate], axis=1)
+    def links(self) -> InstanceLinks:
+        """What goes where between sources, instances and sinks."""
+        graph, i = self.graph, self.instances
+        offset, at_body = graph.at_body
+        # A row for every instance and each of its operator's links ...
+        many = np.diff(offset)[i.pair]
+        instance = np.repeat(np.arange(len(i)), many)
+        logical: Ints = at_body[_runs(offset[i.pair], many)]
+        to_sink = graph.node[graph.links.consumer[logical]] >= 0
+        sender = np.where(to_sink, -1, graph.body_of[graph.links.producer[logical]])
+        # ... and each instance of the operator that sends there.
+        senders = np.where(sender >= 0, self.replica_count[sender], 1)
+        if (senders != 1).any():
+            instance, logical = np.repeat(instance, senders), np.repeat(logical, senders)
+            sender = np.repeat(sender, senders)
+        first = np.searchsorted(i.pair, np.arange(self.operator_count + 1))
+        number = _runs(np.zeros(len(senders), np.int64), senders)
+        start = graph.node[graph.links.producer[logical]]
+        stop = graph.node[graph.links.consumer[logical]]
+        producer = np.where(sender >= 0, first[sender] + number, instance)
+        producer = np.where(start >= 0, -1 - start, producer)
+        consumer = np.where(stop >= 0, -1 - stop, instance)
+        # Parts of an operator take whole inputs, and send to what combines them only.
+        side = graph.links.side[logical]
+        sends, into = np.maximum(producer, 0), np.maximum(consumer, 0)
+        part = (consumer >= 0) & self._combined[into]
+        takes = (i.left_begin[into] <= side) & (side < i.left_end[into])
+        carries = ((producer < 0) | (self._feeds[sends] < 0)) & (takes | ~part)
+        rows = slice(None) if carries.all() else np.flatnonzero(carries)
+        producer, consumer, logical = producer[rows], consumer[rows], logical[rows]
+        joins = graph.kind[graph.links.consumer[logical]] == JOIN
+        side = np.where(joins, side[rows], 0)
+        rate, share = self._amounts(producer, consumer, logical, side, part[rows])
+        return self._with_rest(InstanceLinks(producer, consumer, logical, side, rate, share))
+
+    def _amounts(
+        self, producer: Ints, consumer: Ints, logical: Ints, side: Ints, part: Bools
+    ) -> tuple[Floats, Floats]:
+        """Tuples/s of links, and their shares of the logical links' replicas."""
+        graph, i = self.graph, self.instances
+        rate, share = graph.links.rate[logical], np.ones(len(logical))
+        sends = producer >= 0
+        sender = producer[sends]
+        emitted = self.emitted_share[sender]
+        share[sends] = self.replica_share[sender]
+        rate[sends] *= emitted
+        takes = (consumer >= 0) & ~part
+        taker, sides = consumer[takes], side[takes]
+        share[takes] *= self.replica_share[taker]
+        # Exactly what the instance needs where nothing else feeds it.
+        needs = np.where(sides == 0, self.left_rate[taker], self.right_rate[taker])
+        whole = graph.input_rate[2 * i.pair[taker] + sides]
+        rate[takes] = needs * np.divide(
+            rate[takes], whole, out=np.ones(len(taker)), where=whole > 0
+        )
+        return rate, share
+
+    def _with_rest(self, links: InstanceLinks) -> InstanceLinks:
+        """Links with those from sources to sinks, and from parts to what combines them."""
+        graph, i, k = self.graph, self.instances, len(self.instances)
+        producer, consumer, _, rate = graph.links
+        straight = np.flatnonzero((graph.node[producer] >= 0) & (graph.node[consumer] >= 0))
+        part = np.flatnonzero(self._feeds >= 0)
+        if len(straight) + len(part) == 0:
+            return links
+        inner = links.consumer >= 0
+        received = np.bincount(links.consumer[inner], links.rate[inner], k)[part]
+        most = graph.rate[graph.bodies[i.pair[part]]]
+        rest = InstanceLinks(
+            producer=np.append(-1 - graph.node[producer[straight]], part),
+            consumer=np.append(-1 - graph.node[consumer[straight]], self._feeds[part]),
+            logical=np.append(straight, np.full(len(part), -1)),
+            side=np.zeros(len(straight) + len(part), np.int64),
+            rate=np.append(rate[straight], np.minimum(received, most)),
+            share=np.ones(len(straight) + len(part)),
+        )
+        columns = (np.append(*both) for both in zip(links, rest, strict=True))
+        return InstanceLinks(*columns)
+
+    @cached_property
+    def sent(self) -> Floats:
+        """(l,) tuples/s sent over each link: replicas on one node receive what they share once."""
+        links = self.links
+        mine = (links.consumer >= 0) & (links.logical >= 0)
+        taker, side = links.consumer[mine], links.side[mine]
+        needs = np.where(side == 0, self.left_rate[taker], self.right_rate[taker])
+        adds = np.where(side == 0, self.received[0][taker], self.received[1][taker])
+        sent = links.rate.copy()
+        shared = adds != needs
+        rows = np.flatnonzero(mine)[shared]
+        sent[rows] = adds[shared] * (sent[rows] / needs[shared])
+        return sent
+
+    @cached_property
+    def ends(self) -> tuple[Ints, Ints]:
+        """((l,), (l,)) nodes at which links begin, and at which they end."""
+        nodes, links = np.append(self.instances.node, 0), self.links
+        start, stop = (
+            np.where(side >= 0, nodes[np.maximum(side, -1)], -1 - side)
+            for side in (links.producer, links.consumer)
+        )
+        return start, stop
 
     @property
     def flows(self) -> Flows:
-        """What is sent: the three legs of every instance."""
-        i = self.instances
-        left, right, sink = self.problem.pair_ends[i.pair].T
-        return Flows(
-            np.stack([left, right, i.node], axis=1).ravel(),
-            np.stack([i.node, i.node, sink], axis=1).ravel(),
-            self.leg_rate.ravel(),
-            np.repeat(np.arange(len(i)), 3),
-            np.tile([False, False, True], len(i)),
-        )
+        """What is sent: every link."""
+        (start, stop), links = self.ends, self.links
+        instance = np.where(links.consumer >= 0, links.consumer, np.maximum(links.producer, -1))
+        return Flows(start, stop, self.sent, instance, links.consumer < 0)
+
+    @cached_property
+    def _from_parts(self) -> Floats:
+        """(k,) tuples/s each instance receives of the parts that it combines."""
+        links, k = self.links, len(self.instances)
+        inner = links.logical < 0
+        return np.bincount(links.consumer[inner], links.rate[inner], k).astype(np.float64)
+
+    def _with_parts(self, rate: Floats) -> Floats:
+        return rate if self.instances.feeds is None else rate + self._from_parts
+
+    @cached_property
+    def required_capacity(self) -> Floats:
+        """(k,) C_r of each instance, tuples/s, without sharing inputs with others on its node."""
+        return self._with_parts(self.left_rate + self.right_rate)
 
     @cached_property
     def added_load(self) -> Floats:
         """(k,) tuples/s each instance adds to its node, each distinct partition once."""
         left, right = self.received
-        return left + right
+        return self._with_parts(left + right)
 
     @cached_property
     def load(self) -> Floats:
@@ -389,56 +594,129 @@ class Plan:
         if self.routes is None:
             return load
         r = self.routes
-        legs = np.repeat(np.arange(len(r.offset) - 1), np.diff(r.offset))
-        position = np.arange(len(r.node)) - r.offset[legs]
-        inner = (position > 0) & (position < (np.diff(r.offset) - 1)[legs])
-        np.add.at(load, r.node[inner], self.leg_rate.ravel()[legs[inner]])
+        link = np.repeat(np.arange(len(r.offset) - 1), np.diff(r.offset))
+        position = np.arange(len(r.node)) - r.offset[link]
+        inner = (position > 0) & (position < (np.diff(r.offset) - 1)[link])
+        np.add.at(load, r.node[inner], self.sent[link[inner]])
         return load
 
     # --- latency ----------------------------------------------------------------------------------
 
-    @cached_property
-    def path_latency(self) -> Floats:
-        """(k,) estimated ms of the slowest path from a source to the sink through each instance."""
-        legs = self.leg_latency
-        return np.asarray(legs[:, :2].max(axis=1) + legs[:, 2])
-
-    @cached_property
-    def leg_latency(self) -> Floats:
-        """(k, 3) estimated ms of left source to node, right source to node, node to sink."""
-        return self.leg_latency_by(None)
-
-    def leg_latency_by(self, latency: Floats | None) -> Floats:
-        """(k, 3) latency of each leg by a measured (n, n) matrix, or by coordinates when None."""
-        p, i = self.problem, self.instances
+    def link_latency(self, latency: Floats | None = None) -> Floats:
+        """(l,) ms of each link by a measured (n, n) matrix, or by coordinates when None."""
 
         def between(a: Ints, b: Ints) -> Floats:
-            return p.distance(a, b) if latency is None else np.asarray(latency[a, b], np.float64)
+            if latency is None:
+                return self.problem.distance(a, b)
+            return np.asarray(latency[a, b], np.float64)
 
-        if self.routes is not None:
-            r = self.routes
-            hop = between(r.node[:-1], r.node[1:])
-            hop[r.offset[1:-1] - 1] = 0.0  # from the end of one route to the start of the next
-            sums = np.concatenate(([0.0], np.cumsum(hop)))
-            per_route = sums[r.offset[1:] - 1] - sums[r.offset[:-1]]
-            return np.asarray(per_route.reshape(-1, 3))
-        left, right, sink = (end[i.pair] for end in (p.left_node, p.right_node, p.sink_node))
-        legs = between(left, i.node), between(right, i.node), between(i.node, sink)
-        return np.stack(legs, axis=1)
+        if self.routes is None:
+            return between(*self.ends)
+        r = self.routes
+        hop = between(r.node[:-1], r.node[1:])
+        hop[r.offset[1:-1] - 1] = 0.0  # from the end of one route to the start of the next
+        sums = np.concatenate(([0.0], np.cumsum(hop)))
+        return np.asarray(sums[r.offset[1:] - 1] - sums[r.offset[:-1]])
+
+    @cached_property
+    def _steps(self) -> list[Ints]:
+        """Links in groups, so that what an instance receives comes before what it emits."""
+        links, graph = self.links, self.graph
+        own = graph.depth[graph.bodies[self.instances.pair]]
+        depth = 2 * np.append(graph.depth[graph.links.consumer], 0)[links.logical]
+        inner = np.flatnonzero(links.logical < 0)
+        depth[inner] = 2 * own[links.producer[inner]] + 1
+        order = np.argsort(depth, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+
+    def _latest(self, ms: Floats) -> Floats:
+        """(k + 1,) ms from the farthest source until each instance has its input; 0 at the end."""
+        links, latest = self.links, np.zeros(len(self.instances) + 1)
+        for rows in self._steps:
+            rows = rows[links.consumer[rows] >= 0]
+            arrive = ms[rows] + latest[np.maximum(links.producer[rows], -1)]
+            np.maximum.at(latest, links.consumer[rows], arrive)
+        return latest
+
+    def query_latency(self, latency: Floats | None = None) -> Floats:
+        """(q,) ms on the longest way from a source to the sink of each query, or join of pairs.
+
+        Args:
+            latency: (n, n) measured ms; None takes coordinates.
+        """
+        links, graph, ms = self.links, self.graph, self.link_latency(latency)
+        out = links.consumer < 0
+        arrive = ms[out] + self._latest(ms)[np.maximum(links.producer[out], -1)]
+        longest = np.zeros(graph.queries)
+        np.maximum.at(longest, graph.query[graph.links.consumer[links.logical[out]]], arrive)
+        return longest
+
+    def path_latency_by(self, latency: Floats | None = None) -> Floats:
+        """(k,) ms of the longest way from a source to a sink through each instance.
+
+        Args:
+            latency: (n, n) measured ms; None takes coordinates.
+        """
+        links, ms = self.links, self.link_latency(latency)
+        after = np.zeros(len(self.instances) + 1)
+        for rows in reversed(self._steps):
+            rows = rows[links.producer[rows] >= 0]
+            rest = ms[rows] + after[np.maximum(links.consumer[rows], -1)]
+            np.maximum.at(after, links.producer[rows], rest)
+        return np.asarray((self._latest(ms) + after)[:-1])
+
+    @cached_property
+    def path_latency(self) -> Floats:
+        """(k,) estimated ms of the longest way from a source to a sink through each instance."""
+        return self.path_latency_by(None)
+
+    def source_latency(self, latency: Floats | None = None) -> Floats:
+        """(s,) mean ms from each source to sinks, over its ways; NaN for one that feeds nothing.
+
+        A way through an instance counts once for each replica merged in it.
+
+        Args:
+            latency: (n, n) measured ms; None takes coordinates.
+        """
+        links, graph, ms = self.links, self.graph, self.link_latency(latency)
+        replicas = np.append(np.where(self._combined, 1, self.instances.replicas), 1)
+        weight = replicas[np.maximum(links.consumer, -1)].astype(np.float64)
+        # Of each instance: how many ways lead to sinks, and the sum of their latencies.
+        ways = np.zeros(len(self.instances) + 1)
+        total = ways.copy()
+        ways[-1] = 1.0
+        count = len(self.problem.sources)
+        all_ways, sums = np.zeros(count), np.zeros(count)
+        for rows in reversed(self._steps):
+            end = np.maximum(links.consumer[rows], -1)
+            more, longer = (
+                weight[rows] * ways[end],
+                weight[rows] * (ms[rows] * ways[end] + total[end]),
+            )
+            inner = links.producer[rows] >= 0
+            np.add.at(ways, links.producer[rows][inner], more[inner])
+            np.add.at(total, links.producer[rows][inner], longer[inner])
+            source = graph.source[graph.links.producer[links.logical[rows][~inner]]]
+            np.add.at(all_ways, source, more[~inner])
+            np.add.at(sums, source, longer[~inner])
+        mean: Floats = np.divide(sums, all_ways, out=np.full(count, np.nan), where=all_ways > 0)
+        return mean
 
     def objective_value(self, objective: str, latency: Floats | None = None) -> float:
         """What an objective adds up to, by a measured (n, n) matrix or by coordinates when None.
 
-        Network usage is the sum over legs of rate times latency, tuples/s * ms (SBON, section 2).
-        In the other objectives, ms, a pair that is cut counts with the mean of its replicas, so
-        that plans that cut compare with others.
+        Network usage is the sum over links of what is sent times latency, tuples/s * ms (SBON,
+        section 2). In the other objectives, ms, an operator that is cut counts with the mean of its
+        replicas, so that plans that cut compare with others.
         """
-        legs = self.leg_latency if latency is None else self.leg_latency_by(latency)
-        i = self.instances
+        return float(self.link_weight(objective) @ self.link_latency(latency))
+
+    def link_weight(self, objective: str) -> Floats:
+        """(l,) what each ms of a link counts; results of parts count once."""
         if objective == "network-usage":
-            return float((self.leg_rate * legs).sum())
-        share = i.replicas / np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]
-        return float(share @ (leg_weights(self.problem, objective)[i.pair] * legs).sum(axis=1))
+            return self.sent
+        links = self.links
+        return np.append(link_weights(self.graph, objective), 1.0)[links.logical] * links.share
 
     # --- identity -------------------------------------------------------------------------------
 
@@ -463,6 +741,7 @@ class Plan:
                 dict(plan.parameters),
                 plan.breaks,
                 dict(plan.notes),
+                plan.rewriting,
             )
 
         mine, theirs = columns(self), columns(other)
@@ -489,3 +768,9 @@ def _same_column(a: Any, b: Any) -> bool:
     if a is None or b is None:
         return a is b
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def _runs(first: Ints, count: Ints) -> Ints:
+    """Runs of numbers, one after the other: ``count`` numbers from ``first`` each."""
+    offset = np.cumsum(count) - count
+    return np.repeat(first - offset, count) + np.arange(int(count.sum()))

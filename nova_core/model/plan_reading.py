@@ -15,6 +15,8 @@ from msgspec import UNSET
 from nova_core.errors import PlanError
 from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
 from nova_core.model.columns import Column, Lists, Named, Ranges, length
+from nova_core.model.expansion import Rewriting, graph_of
+from nova_core.model.graph import Graph
 from nova_core.model.name_index import NameIndex
 from nova_core.model.partitioner import KEY_SHARE
 from nova_core.model.plan import Instances, Partitions, Plan, Routes
@@ -35,8 +37,6 @@ from nova_core.model.plan_writing import (
     totals,
 )
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph, expand
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.rows import Rows
 from nova_core.model.syntax import number, read_typed
 
@@ -97,17 +97,14 @@ class _PlanReader:
                 f"{path}: problem.digest: made for {reference.name!r} ({reference.digest}), not "
                 f"for {problem.name!r} ({problem.digest}); plan this problem again"
             )
-        self._graph: QueryGraph | None = None
+        self._rewriting = Rewriting()
         if problem.queries:
             if header.rewriting is UNSET:
                 raise PlanError(f"{path}: field 'rewriting' is missing; plans of queries have it")
-            self._graph = expand(problem, **msgspec.structs.asdict(header.rewriting))
-            names = np.array(self._graph.names, np.str_)
-            whole = Partitions.uncut(self._graph.input_rate)
-        else:
-            names, whole = problem.pair_names(), Partitions.whole(problem)
-        self._names = names
-        self._whole = whole
+            self._rewriting = Rewriting(**msgspec.structs.asdict(header.rewriting))
+        graph = graph_of(problem, self._rewriting)
+        self._names = graph.names
+        self._whole = Partitions.uncut(graph.input_rate)
 
     def plan(self) -> Plan:
         """The plan.
@@ -128,11 +125,12 @@ class _PlanReader:
             "instances": instances,
             "parameters": header.parameters,
             "virtual_position": self._virtual(),
-            "routes": self._routes(table, order),
+            "routes": self._routes(table, order, graph_of(self._problem, self._rewriting)),
             "breaks": tuple(header.breaks),
             "notes": header.notes,
+            "rewriting": self._rewriting,
         }
-        plan = Plan(**facts) if self._graph is None else QueryPlan(**facts, graph=self._graph)
+        plan = Plan(**facts)
         self._refuse_contradiction(plan, order)
         return plan
 
@@ -254,9 +252,12 @@ class _PlanReader:
             raise table.fail("position", message, row)
         return np.asarray(values, np.float64).reshape(-1, dimensions)
 
-    def _routes(self, table: Table, order: Ints) -> Routes | None:
-        if not any(name in table for name in ROUTES):
+    def _routes(self, table: Table, order: Ints, graph: Graph) -> Routes | None:
+        used = [name for name in ROUTES if name in table]
+        if not used:
             return None
+        if graph.links.producer.size != len(ROUTES) * len(graph.bodies):
+            raise table.fail(used[0], "only joins of two sources can have routes")
         legs = []
         for name in ROUTES:
             if name not in table:

@@ -16,19 +16,19 @@ import numpy as np
 
 from nova_core.errors import PlanError
 from nova_core.model.columns import Column, Lists, Named, Ranges, Table, rows, write_tables
-from nova_core.model.edges import LEGS, edges
+from nova_core.model.edges import edges
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import KEY_SHARE, SEQUENCE_SHARE
 from nova_core.model.plan import Plan
 from nova_core.model.plan_document import VERSION
 from nova_core.model.problem import Ints, Strings
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.safe_files import write_text
 from nova_core.model.syntax import Row, dump
 
-SIDES = np.array(LEGS[:2])
+SIDES = np.array(["left", "right"])
 PARTITIONERS = np.array([SEQUENCE_SHARE, KEY_SHARE])
-ROUTES = tuple(f"{leg}_route" for leg in LEGS)
+ROUTES = ("left_route", "right_route", "result_route")
+"""Columns of an instance's routes, which only joins of two sources have."""
 
 
 # --- what stands in the tables ------------------------------------------------------------------
@@ -54,8 +54,8 @@ def instance_facts(plan: Plan) -> dict[str, Column]:
         "replicas": plan.instances.replicas,
         "required_capacity": plan.required_capacity,
     }
-    if isinstance(plan, QueryPlan):
-        runs = plan.graph.runs_with
+    runs = plan.graph.runs_with
+    if runs:
         lists = [runs.get(one, []) for one in plan.graph.bodies[plan.instances.pair].tolist()]
         ids = np.array([name for each in lists for name in each], np.str_)
         if len(ids):
@@ -126,56 +126,28 @@ def virtual_columns(plan: Plan, names: Strings) -> dict[str, Column]:
 
 def edge_columns(plan: Plan) -> dict[str, Column]:
     """A row per flow."""
-    ids = plan.problem.nodes.ids
-    if isinstance(plan, QueryPlan):
-        return _link_columns(plan)
-    e = edges(plan)
-    m = plan.problem.matrix
-    result, pair = e.leg == 2, plan.instances.pair[e.instance]
-    bounds = np.stack([e.begin, e.end], axis=1).ravel()
-    sources = np.where(e.leg == 0, m.left[pair], m.right[pair])
+    e, graph, ids = edges(plan), plan.graph, plan.problem.nodes.ids
+    producer, consumer, logical, side = (column[e.link] for column in plan.links[:4])
+    # What an instance emits itself needs no name; its operator stands in the table of instances.
+    carried = np.append(graph.carried, -1)[logical]
+    own = np.append(graph.bodies[plan.instances.pair], -1)[np.maximum(producer, -1)]
+    named = ~((producer >= 0) & (carried == own)) & (carried >= 0)
+    operators, row = np.unique(carried[named], return_inverse=True)
+    code = np.full(len(e), -1)
+    code[named] = row
     columns: dict[str, Column] = {
         "from": Named(e.source, ids),
         "to": Named(e.target, ids),
-        "producer": np.where(result, e.instance, -1),
-        "consumer": np.where(result, -1, e.instance),
-        "input": Named(np.where(result, -1, e.leg), SIDES),
-        "carries": Named(np.where(result, -1, sources), plan.problem.sources.ids),
-        "partitions": Lists(2 * e.offset, bounds),
+        "producer": np.maximum(producer, -1),
+        "consumer": np.maximum(consumer, -1),
+        "input": Named(np.where((consumer >= 0) & (logical >= 0), side, -1), SIDES),
+        "carries": Named(code, graph.ids.of(operators)),
+        "partitions": Lists(2 * e.offset, np.stack([e.begin, e.end], axis=1).ravel()),
         "rate": e.rate,
         "latency": e.latency,
     }
     known = plan.problem.sources.tuple_bytes is not None
     return columns | {"bandwidth": e.bandwidth} if known else columns
-
-
-def _link_columns(plan: QueryPlan) -> dict[str, Column]:
-    links, graph, i = plan.links, plan.graph, plan.instances
-    rate = plan.sent
-    rows = np.flatnonzero(rate > 0)
-    producer, consumer, logical, side = (column[rows] for column in links[:4])
-    emitter = np.append(graph.carried, -1)[logical]
-    own = np.append(graph.bodies[i.pair], -1)[np.maximum(producer, -1)]
-    ids = np.array([one.id for one in graph.graph.operators], np.str_)
-    start, stop = (end[rows] for end in plan.ends)
-    into = (consumer >= 0) & (logical >= 0)
-    end = consumer[into]
-    bounds = [plan.new_range(s) for s in (0, 1)]
-    # What is cut by key takes the same ranges of both inputs.
-    bounds[1] = tuple(np.where(plan.by_key, *both) for both in zip(*bounds, strict=True))
-    begins, ends = (np.stack([bounds[0][n], bounds[1][n]]) for n in (0, 1))
-    runs = np.stack([begins[side[into], end], ends[side[into], end]], axis=1).ravel()
-    return {
-        "from": Named(start, plan.problem.nodes.ids),
-        "to": Named(stop, plan.problem.nodes.ids),
-        "producer": np.maximum(producer, -1),
-        "consumer": np.maximum(consumer, -1),
-        "input": Named(np.where(into, side, -1), SIDES),
-        "carries": Named(np.where((producer >= 0) & (emitter == own), -1, emitter), ids),
-        "partitions": Lists(np.concatenate(([0], np.cumsum(2 * into))), runs),
-        "rate": rate[rows],
-        "latency": plan.link_latency()[rows],
-    }
 
 
 def load_columns(plan: Plan) -> dict[str, Column]:
@@ -235,8 +207,8 @@ def _header(plan: Plan, report: bool) -> dict[str, Any]:
         "objective": plan.objective,
         "parameters": plain(dict(plan.parameters), "parameters"),
     }
-    if isinstance(plan, QueryPlan):
-        document["rewriting"] = Row(plan.graph.rewriting)
+    if plan.problem.queries:
+        document["rewriting"] = Row(plan.rewriting._asdict())
     document |= {"breaks": list(plan.breaks), "notes": plain(dict(plan.notes), "notes")}
     if report:
         from nova_core.model.verify import verify

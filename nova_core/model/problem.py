@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -317,6 +317,11 @@ class Problem:
         for part in ("/", left, "*", ids[m.right]):
             names = np.strings.add(names, part)
         return names
+
+    @cached_property
+    def graphs(self) -> dict[Any, Any]:
+        """What is placed, by how queries were rewritten; `expansion.graph_of` fills it."""
+        return {}
 
     # --- identity -------------------------------------------------------------------------------
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from nova_core.errors import PlanError
 from nova_core.model.coverage import coverage
+from nova_core.model.graph import JOIN
 from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints
-from nova_core.model.query_graph import expand
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.traffic import hops
 
 CONSTRAINTS: Mapping[str, str] = {
@@ -215,10 +214,6 @@ def _structure(plan: Plan) -> list[_Finding]:
         text = f"must have {pairs} entries, one per operator"
         if not require(len(parts.by_key) == pairs, "partitions.by_key", text):
             return findings
-    if isinstance(plan, QueryPlan):
-        expected = expand(problem, **plan.graph.rewriting).graph.operators
-        same = list(expected) == list(plan.graph.graph.operators)
-        require(same, "operators", "they are not those of the queries")
     if not require(all(len(c) == k for c in columns), "instances", "columns differ in length"):
         return findings
     known = within((i.pair >= 0) & (i.pair < pairs), "instances.pair", f"is not in 0..{pairs - 1}")
@@ -240,8 +235,8 @@ def _structure(plan: Plan) -> list[_Finding]:
     if plan.virtual_position is not None:
         right = len(plan.virtual_position) == pairs
         require(right, "virtual_position", f"must have {pairs} rows, one per operator")
-    if plan.routes is not None:
-        offsets(plan.routes.offset, 3 * k, len(plan.routes.node), "routes.offset")
+    if plan.routes is not None and not findings:
+        offsets(plan.routes.offset, len(plan.links.rate), len(plan.routes.node), "routes.offset")
         node = plan.routes.node
         within((node >= 0) & (node < nodes), "routes.node", f"is not in 0..{nodes - 1}")
     return findings
@@ -305,7 +300,9 @@ def _wrongly_fed(plan: Plan) -> Bools:
     if plan.partitions.by_key is not None:
         for one in np.flatnonzero(plan.partitions.by_key).tolist():
             wrong[one] = not _can_be_cut_by_key(plan, one)
-    if i.feeds is None and not isinstance(plan, QueryPlan):
+    graph, parts = plan.graph, plan.partitions
+    one_input = graph.kind[graph.bodies] != JOIN
+    if i.feeds is None and not one_input.any():
         return wrong
     feeds = np.full(len(i), -1) if i.feeds is None else i.feeds
     fed = feeds >= 0
@@ -314,12 +311,8 @@ def _wrongly_fed(plan: Plan) -> Bools:
     roots = np.bincount(i.pair[~fed], minlength=len(wrong))
     wrong[i.pair[fed][feeds[feeds[fed]] >= 0]] = True
     wrong |= has & (roots != 1)
-    if not isinstance(plan, QueryPlan):
-        return wrong | has
-    graph, parts = plan.graph, plan.partitions
     _, consumer, _, rate = graph.links
-    joins = np.array([graph.graph[one].kind == "join" for one in graph.bodies.tolist()], bool)
-    wrong |= ~joins & ~has & (parts.count[0::2] > graph.parts[graph.bodies])
+    wrong |= one_input & ~has & (parts.count[0::2] > graph.parts[graph.bodies])
     for row in np.flatnonzero(has).tolist():
         operator = graph.bodies[row]
         inputs = rate[consumer == operator]
@@ -332,7 +325,7 @@ def _wrongly_fed(plan: Plan) -> Bools:
 def _can_be_cut_by_key(plan: Plan, operator: int) -> bool:
     """Whether an operator is a join of many keys, and its partitions are ranges of them."""
     parts = plan.partitions
-    if not isinstance(plan, QueryPlan) or parts.count[2 * operator + 1] > 1:
+    if parts.count[2 * operator + 1] > 1:
         return False
     join = plan.graph.joins.get(int(plan.graph.bodies[operator]))
     return join is not None and join.keys > 1 and KeyRanges.of(join, parts.rates(operator, 0)).whole
@@ -342,16 +335,18 @@ def _route(plan: Plan) -> _Finding:
     problem, i, routes = plan.problem, plan.instances, plan.routes
     if routes is None:
         return _Finding("route", np.empty(0), np.empty(0), lambda _: ("", ""))
-    begin, end = plan.flows[:2]
+    (begin, end), links = plan.ends, plan.links
     first, last = routes.node[routes.offset[:-1]], routes.node[routes.offset[1:] - 1]
     wrong = np.flatnonzero((first != begin) | (last != end))
 
     def describe(row: int) -> tuple[str, str]:
-        leg, ids = int(wrong[row]), problem.nodes.ids
-        kind = ("left input", "right input", "output")[leg % 3]
-        where = f"{problem.pair_name(int(i.pair[leg // 3]))} {kind}"
-        has = f"route runs from {ids[first[leg]]} to {ids[last[leg]]}"
-        return where, f"{where}: {has}, must run from {ids[begin[leg]]} to {ids[end[leg]]}"
+        link, ids = int(wrong[row]), problem.nodes.ids
+        result = links.consumer[link] < 0
+        kind = "output" if result else f"{('left', 'right')[links.side[link]]} input"
+        instance = links.producer[link] if result else links.consumer[link]
+        where = f"{plan.operator_name(int(i.pair[instance]))} {kind}"
+        has = f"route runs from {ids[first[link]]} to {ids[last[link]]}"
+        return where, f"{where}: {has}, must run from {ids[begin[link]]} to {ids[end[link]]}"
 
     return _Finding("route", np.ones(len(wrong)), np.zeros(len(wrong)), describe)
 
@@ -396,7 +391,7 @@ def _requirement(plan: Plan) -> _Finding:
 
     def describe(row: int) -> tuple[str, str]:
         k = wrong[row]
-        where = f"{problem.pair_name(int(i.pair[k]))}#{plan.replica_number[k]}"
+        where = f"{plan.operator_name(int(i.pair[k]))}#{plan.replica_number[k]}"
         node = problem.nodes.ids[i.node[k]]
         return where, f"{where}: runs on {node}, which lacks {requirements.texts[required[k]]}"
 

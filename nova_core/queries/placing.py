@@ -13,12 +13,12 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.model import key_ranges
-from nova_core.model.objectives import link_cost
-from nova_core.model.plan import Instances, Partitions
+from nova_core.model.expansion import Rewriting, graph_of
+from nova_core.model.graph import JOIN
+from nova_core.model.objectives import link_cost, link_weights
+from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph, expand
-from nova_core.model.query_plan import QueryPlan, instance_links, instance_weights, link_weights
 from nova_core.placement.partitioning import (
     DEFAULT_SIGMA,
     maximum_partition_rate,
@@ -44,7 +44,7 @@ KEYS_PER_RANGE = 50
 _TIE = 1e-8
 
 
-def place_queries(problem: Problem, parameters: NovaParameters) -> QueryPlan:
+def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
     """Decide where each operator of each query runs, and into how many pieces it is cut.
 
     Args:
@@ -77,14 +77,15 @@ def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _
     refine = p.refine is not False
     best: _Attempt | None = None
     for split in (True, False) if p.split_aggregates else (False,):
-        graph = expand(problem, push_filters=p.push_filters, split_aggregates=split)
+        rewriting = Rewriting(p.push_filters, split)
+        graph = graph_of(problem, rewriting)
         small = len(graph.bodies) <= FEW_BODIES
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):
-            attempt = _Attempt(problem, graph, p, sigma, start)
+            attempt = _Attempt(problem, rewriting, p, sigma, start)
             if best is None or attempt.score < best.score:
                 best = attempt
-        if not small or not any(o.expression for o in graph.graph.operators):
+        if not small or not graph.partial.any():
             break
     assert best is not None  # there is at least one
     return best
@@ -114,14 +115,16 @@ class _Attempt:
     def __init__(
         self,
         problem: Problem,
-        graph: QueryGraph,
+        rewriting: Rewriting,
         p: NovaParameters,
         sigma: float | None,
         start: int,
     ) -> None:
         from nova_core.placement.kernels.capacity_tree import build, search_for
 
-        self._problem, self._graph, self._p, self._sigma = problem, graph, p, sigma
+        self._problem, self._p, self._sigma = problem, p, sigma
+        self._rewriting = rewriting
+        self._graph = graph = graph_of(problem, rewriting)
         nodes = problem.nodes
         self._virtual = virtual_positions(
             graph, nodes.position, link_weights(graph, p.objective)
@@ -201,8 +204,11 @@ class _Attempt:
 
         from nova_core.queries.kernels.assign import Bodies
 
-        links = instance_links(self._graph, *self._columns())
-        weight = instance_weights(self._graph, links, self._p.objective)
+        plan = self.plan()
+        links = plan.links
+        # Before they are placed, instances share nothing on a node.
+        usage = self._p.objective == "network-usage"
+        weight = links.rate if usage else plan.link_weight(self._p.objective)
         if len(weight):
             weight = weight + _TIE * weight.mean() * links.rate / max(links.rate.max(), 1e-300)
         many = len(self.instances)
@@ -292,13 +298,20 @@ class _Attempt:
             return
         self.instances = [one for one in self.instances if one.node >= 0]
         for operator in sorted(left, key=lambda one: -self._graph.required[one]):
-            kind = self._graph.graph[operator].kind
-            if kind == "join":
+            if self._graph.kind[operator] == JOIN:
                 self._cut_join(operator, limit)
             elif self._graph.parts[operator] > 1:
                 self._cut_shares(operator, limit)
             else:
                 self._combine(operator, limit)
+        self._sort()
+
+    def _sort(self) -> None:
+        """Put instances in the order of operators."""
+        order = sorted(range(len(self.instances)), key=lambda one: self.instances[one].operator)
+        rank = {one: place for place, one in enumerate(order)} | {-1: -1}
+        instances = [self.instances[one] for one in order]
+        self.instances = [one._replace(feeds=rank[one.feeds]) for one in instances]
 
     def _take(self, operator: int, required: float) -> int:
         """The nearest node with room, or -1."""
@@ -333,6 +346,11 @@ class _Attempt:
         self._charge(node, required)
         return node
 
+    def _inputs(self, operator: int) -> list[float]:
+        """Tuples/s of each of an operator's inputs."""
+        rates: list[float] = self._graph.rate[self._graph.inputs(operator)].tolist()
+        return rates
+
     def _cut_join(self, operator: int, limit: float) -> None:
         """Cut by key where there are enough keys, which sends less; else as a grid."""
         if not self._cut_by_key(operator, limit):
@@ -340,8 +358,8 @@ class _Attempt:
 
     def _cut_by_key(self, operator: int, limit: float) -> bool:
         """Cut a join into ranges of its keys; False where it has too few, or one is too large."""
-        graph, join = self._graph.graph, self._graph.joins[operator]
-        left, right = (graph[one].output_rate for one in graph[operator].inputs)
+        join = self._graph.joins[operator]
+        left, right = self._inputs(operator)
         room = min(limit, float(self._tree.slot[:, -1].max()))
         most = join.keys // KEYS_PER_RANGE
         if room <= 0 or most < max(2, needed := math.ceil((left + right) / room)):
@@ -367,8 +385,7 @@ class _Attempt:
         return True
 
     def _cut_grid(self, operator: int, limit: float) -> None:
-        graph = self._graph.graph
-        rates = [graph[one].output_rate for one in graph[operator].inputs]
+        rates = self._inputs(operator)
         inputs = np.array(rates[0]), np.array(rates[1])
         maximum = float(maximum_partition_rate(*inputs, self._sigma, self._p.bandwidth))
         if limit < math.inf:
@@ -436,9 +453,8 @@ class _Attempt:
 
     def _combine(self, operator: int, limit: float) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
-        graph = self._graph.graph
-        inputs = [graph[one].output_rate for one in graph[operator].inputs]
-        total, most = float(sum(inputs)), graph[operator].output_rate
+        inputs = self._inputs(operator)
+        total, most = sum(inputs), float(self._graph.rate[operator])
         if not self._graph.combines[operator] or len(inputs) < 2:
             node = self._nowhere(operator, total)
             self.instances.append(_Instance(operator, node))
@@ -460,19 +476,6 @@ class _Attempt:
 
     # --- result ---------------------------------------------------------------------------------
 
-    def _columns(self) -> tuple[Instances, Partitions]:
-        """Instances and cuts so far, in the order they were made."""
-        row_of = np.searchsorted(self._graph.bodies, np.arange(len(self._graph.root))).tolist()
-        rows = [(row_of[o], node, *left, *right, f) for o, node, left, right, f in self.instances]
-        columns = np.array(rows, np.int64).reshape(-1, 7).T.copy()
-        combined = (columns[6] >= 0).any()
-        whole = Partitions.uncut(self._graph.input_rate)
-        cuts = {row_of[operator]: cut for operator, cut in self._cuts.items()}
-        by_key = [row_of[operator] for operator in self._by_key]
-        pair, node, a, b, c, d, feeds = columns
-        instances = Instances(pair, node, a, b, c, d, feeds if combined else None)
-        return instances, assemble_partitions(whole, cuts, by_key)
-
     def _cost(self) -> float:
         """The objective, with all metrics and penalties of nodes."""
         plan, nodes = self.plan(), self._problem.nodes
@@ -481,27 +484,27 @@ class _Attempt:
         if nodes.penalty is not None:
             way = way + np.where(links.producer >= 0, nodes.penalty[start], 0.0)
             way = way + np.where(links.consumer >= 0, nodes.penalty[stop], 0.0)
-        usage = self._p.objective == "network-usage"
-        weight = plan.sent if usage else instance_weights(plan.graph, links, self._p.objective)
-        return float(weight @ way)
+        return float(plan.link_weight(self._p.objective) @ way)
 
-    def plan(self) -> QueryPlan:
-        """The plan so far, with instances by operator."""
-        p, (i, partitions) = self._p, self._columns()
-        order = np.argsort(i.pair, kind="stable")
-        rank = np.append(np.argsort(order), -1)
-        feeds = None if i.feeds is None else rank[i.feeds][order]
-        columns = i.pair, i.node, i.left_begin, i.left_end, i.right_begin, i.right_end
-        pair, node, a, b, c, d = (column[order] for column in columns)
-        return QueryPlan(
+    def plan(self) -> Plan:
+        """The plan so far; instances that have no node yet are on -1."""
+        p, graph = self._p, self._graph
+        row_of = graph.body_of
+        rows = [(o, node, *left, *right, f) for o, node, left, right, f in self.instances]
+        operator, node, a, b, c, d, feeds = np.array(rows, np.int64).reshape(-1, 7).T.copy()
+        cuts = {int(row_of[one]): cut for one, cut in self._cuts.items()}
+        by_key = [int(row_of[one]) for one in self._by_key]
+        return Plan(
             problem=self._problem,
-            graph=self._graph,
-            partitions=partitions,
-            instances=Instances(pair, node, a, b, c, d, feeds),
+            rewriting=self._rewriting,
+            partitions=assemble_partitions(Partitions.uncut(graph.input_rate), cuts, by_key),
+            instances=Instances(
+                row_of[operator], node, a, b, c, d, feeds if (feeds >= 0).any() else None
+            ),
             strategy="nova",
             objective=p.objective,
             parameters=asdict(p),
-            virtual_position=self._virtual[self._graph.bodies],
+            virtual_position=self._virtual[graph.bodies],
             breaks=("link", "capacity", "replica-bandwidth") if self._breaks else ("link",),
             notes={"cut": len(self._cuts)}
             | ({} if self._sigma == p.sigma else {"finest_sigma": self._sigma}),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nova_core.model.graph import Graph
 from nova_core.model.problem import Floats, Ints
-from nova_core.model.query_graph import QueryGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +30,13 @@ class Virtual:
     cost: float
 
 
-def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Virtual:
+def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual:
     """Positions that minimize the sum over links of weight times distance.
 
     Args:
         graph: what to place.
         position: (n, d) nodes' coordinates, ms.
-        weight: (e,) of `QueryGraph.links`.
+        weight: (e,) of `Graph.links`.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -46,7 +46,7 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
 
     producer, consumer, _, _ = graph.links
     many = len(graph.root)
-    pinned = graph.graph.pinned()
+    pinned = graph.node
     free = np.zeros(many, np.int64)
     free[graph.bodies] = 1
     point = np.zeros((many, position.shape[1]))
@@ -57,8 +57,8 @@ def virtual_positions(graph: QueryGraph, position: Floats, weight: Floats) -> Vi
     moves = (free == 1) & (bound == np.arange(many))
     ends, heavy = ends[alive == 1], weight[alive == 1]
     between = moves[ends].all(axis=1)
-    graph_of = coo_array((np.ones(between.sum()), ends[between].T), shape=(many, many))
-    component = connected_components(graph_of, directed=False)[1]
+    between_of = coo_array((np.ones(between.sum()), ends[between].T), shape=(many, many))
+    component = connected_components(between_of, directed=False)[1]
     # Components are named by the free vertices; sources and sinks belong to none.
     here = np.where(moves[ends[:, 0]], component[ends[:, 0]], component[ends[:, 1]])
     outer = moves[ends].any(axis=1)

@@ -17,12 +17,13 @@ import numpy as np
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.extensions import Extensions
 from nova_core.kernel_cache import prepare
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 from nova_core.numbers import MOST_SEED
 
 if TYPE_CHECKING:
-    from nova_core.model.query_graph import QueryGraph
+    from nova_core.model.graph import Graph
 
 RESOURCES = ("capacity", "worker", "requirement", "minimum-capacity", "link")
 """Constraints on nodes and links: what a strategy ignores that looks at latencies or rates only."""
@@ -87,17 +88,17 @@ class Strategy:
         return self.place_queries(problem) if problem.queries else self.place(problem)
 
     def whole_plan(self, problem: Problem, hosts: Ints, **more: Any) -> Plan:
-        """The plan that runs every pair uncut.
+        """The plan that runs every operator uncut; queries stay as they are written.
 
         Args:
             problem: what is placed.
-            hosts: (p,) node of each pair.
+            hosts: (b,) node of each operator.
             more: attributes of `Plan` that add to, or replace, the strategy's own.
         """
         return Plan.whole(problem, hosts, self.name, **{**self._facts(), **more})
 
     def whole_query_plan(
-        self, problem: Problem, hosts: Callable[[QueryGraph], Ints], **more: Any
+        self, problem: Problem, hosts: Callable[[Graph], Ints], **more: Any
     ) -> Plan:
         """The plan of queries as they are written, every operator uncut.
 
@@ -107,19 +108,8 @@ class Strategy:
                 runs with others, do not count.
             more: as of `whole_plan`.
         """
-        from nova_core.model.plan import Instances, Partitions
-        from nova_core.model.query_graph import expand
-        from nova_core.model.query_plan import QueryPlan
-
-        graph = expand(problem, push_filters=False, split_aggregates=False)
-        return QueryPlan(
-            problem=problem,
-            graph=graph,
-            strategy=self.name,
-            partitions=Partitions.uncut(graph.input_rate),
-            instances=Instances.whole(hosts(graph)[graph.bodies]),
-            **{**self._facts(), **more},
-        )
+        graph = graph_of(problem)
+        return self.whole_plan(problem, hosts(graph)[graph.bodies], **more)
 
     def _facts(self) -> dict[str, Any]:
         return {

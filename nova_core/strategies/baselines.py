@@ -7,9 +7,10 @@ import heapq
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
+from nova_core.model.graph import SINK
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import Strategy
 
 
@@ -19,42 +20,39 @@ class Sink(Strategy):
     name = "sink"
 
     def place(self, problem: Problem) -> Plan:
-        """Place; ignores capacity and whether the sink may host."""
-        return self.whole_plan(problem, problem.sink_node)
+        """Place every operator on its query's sink; ignores capacity and whether it may host."""
+        graph = graph_of(problem)
+        sinks = np.flatnonzero(graph.kind == SINK)
+        node = np.empty(graph.queries, np.int64)
+        node[graph.query[sinks]] = graph.node[sinks]
+        return self.whole_plan(problem, node[graph.query[graph.bodies]])
 
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator on its query's sink, likewise."""
-
-        def hosts(queries: QueryGraph) -> Ints:
-            operators = queries.graph.operators
-            sinks = {one.query: one.node for one in operators if one.kind == "sink"}
-            return np.array([sinks.get(one.query, one.node) for one in operators], np.int64)
-
-        return self.whole_query_plan(problem, hosts)
+    place_queries = place
 
 
 class Source(Strategy):
-    """Run every join on its source with the highest data rate; of equal ones, the left."""
+    """Run every operator where most of its input comes from, so at a source in the end.
+
+    Of inputs with the same rate, the left one counts.
+    """
 
     name = "source"
 
     def place(self, problem: Problem) -> Plan:
         """Place; ignores capacity and whether the source's node may host."""
-        left = problem.left_rate >= problem.right_rate
-        return self.whole_plan(problem, np.where(left, problem.left_node, problem.right_node))
+        graph = graph_of(problem)
+        consumer = np.repeat(np.arange(len(graph)), np.diff(graph.input_at))
+        order = np.lexsort((-graph.rate[graph.input], consumer))
+        receives, first = np.unique(consumer[order], return_index=True)
+        heaviest = np.full(len(graph), -1)
+        heaviest[receives] = graph.input[order[first]]
+        node = graph.node.copy()
+        for _ in range(int(graph.depth.max(initial=0))):
+            open_ = np.flatnonzero(node < 0)
+            node[open_] = node[heaviest[open_]]
+        return self.whole_plan(problem, node[graph.bodies])
 
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator where most of its input comes from, so at a source in the end."""
-
-        def hosts(queries: QueryGraph) -> Ints:
-            nodes: list[int] = []
-            graph = queries.graph
-            for one in graph.operators:
-                heaviest = max(one.inputs, key=lambda n: graph[n].output_rate, default=0)
-                nodes.append(nodes[heaviest] if one.node is None else one.node)
-            return np.array(nodes, np.int64)
-
-        return self.whole_query_plan(problem, hosts)
+    place_queries = place
 
 
 class TopC(Strategy):
@@ -73,17 +71,10 @@ class TopC(Strategy):
         Raises:
             InfeasibleError: when no node may host joins.
         """
-        return self.whole_plan(problem, self._strongest(problem, problem.required_capacity))
+        graph = graph_of(problem)
+        return self.whole_plan(problem, self._strongest(problem, graph.required[graph.bodies]))
 
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator likewise, in the order of the queries."""
-
-        def hosts(queries: QueryGraph) -> Ints:
-            nodes = np.zeros(len(queries.root), np.int64)
-            nodes[queries.bodies] = self._strongest(problem, queries.required[queries.bodies])
-            return nodes
-
-        return self.whole_query_plan(problem, hosts)
+    place_queries = place
 
     @staticmethod
     def _strongest(problem: Problem, need: Floats) -> Ints:

@@ -11,8 +11,9 @@ import yaml
 
 from nova_core import read_problem
 from nova_core.model import Instances, Partitions, Problem
-from nova_core.model.query_graph import QueryGraph, expand
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.expansion import Rewriting, graph_of
+from nova_core.model.graph import Graph
+from nova_core.model.plan import Plan
 
 START_MS = 1_700_000_000_000
 KEYS = ("north", "süd")
@@ -125,17 +126,16 @@ def _operators(rng: Any, streams: list[Any]) -> list[dict[str, Any]]:
     return made
 
 
-def random_query_plan(seed: int, problem: Problem) -> QueryPlan:
+def random_query_plan(seed: int, problem: Problem) -> Plan:
     """Every operator somewhere, whole or in pieces."""
     rng = np.random.default_rng([seed, 1])
-    graph = expand(
-        problem, push_filters=bool(rng.random() < 0.7), split_aggregates=bool(rng.random() < 0.7)
-    )
+    rewriting = Rewriting(bool(rng.random() < 0.7), bool(rng.random() < 0.7))
+    graph = graph_of(problem, rewriting)
     rates: list[float] = []
     offset, rows = [0], []
     by_key = np.zeros(len(graph.bodies), bool)
     for pair, body in enumerate(graph.bodies.tolist()):
-        by_key[pair] = graph.graph[body].kind == "join" and rng.random() < 0.4
+        by_key[pair] = graph[body].kind == "join" and rng.random() < 0.4
         pieces = _pieces_by_key if by_key[pair] else _pieces
         cut, instances = pieces(rng, graph, body, len(problem.nodes), len(rows))
         for column in cut:
@@ -143,22 +143,22 @@ def random_query_plan(seed: int, problem: Problem) -> QueryPlan:
             offset.append(len(rates))
         rows += [(pair, *one) for one in instances]
     columns = np.array(rows, np.int64).reshape(-1, 7).T.copy()
-    return QueryPlan(
+    return Plan(
         problem=problem,
         strategy="random",
         objective="latency",
         partitions=Partitions(np.array(offset), np.array(rates), by_key),
         instances=Instances(*columns),
-        graph=graph,
+        rewriting=rewriting,
     )
 
 
 def _pieces(
-    rng: Any, graph: QueryGraph, body: int, nodes: int, before: int
+    rng: Any, graph: Graph, body: int, nodes: int, before: int
 ) -> tuple[list[list[float]], list[tuple[int, ...]]]:
     """Partitions of both inputs; node, ranges and feeds of each instance."""
-    one = graph.graph[body]
-    inputs = [graph.graph[i].output_rate for i in one.inputs]
+    one = graph[body]
+    inputs = [graph[i].rate for i in one.inputs]
 
     def node() -> int:
         return int(rng.integers(0, nodes))
@@ -183,10 +183,10 @@ def _pieces(
 
 
 def _pieces_by_key(
-    rng: Any, graph: QueryGraph, body: int, nodes: int, _: int
+    rng: Any, graph: Graph, body: int, nodes: int, _: int
 ) -> tuple[list[list[float]], list[tuple[int, ...]]]:
     """Ranges of a join's keys, each an instance."""
-    left, right = (graph.graph[one].output_rate for one in graph.graph[body].inputs)
+    left, right = (graph[one].rate for one in graph[body].inputs)
     share = rng.uniform(0.2, 1, int(rng.integers(2, 5)))
     cut = [(left * share / share.sum()).tolist(), [right]]
     return cut, [(int(rng.integers(0, nodes)), i, i + 1, 0, 1, -1) for i in range(len(share))]

@@ -12,8 +12,8 @@ import pytest
 from needs_flink import require
 from own_jobs_material import OwnClient, compiled_jobs
 
+from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.files import read_problem
-from nova_core.model.query_graph import expand
 from nova_flink.home import FlinkHome
 
 pytestmark = pytest.mark.e2e
@@ -134,7 +134,7 @@ def _figures(sources: list[Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
 def _emitted(file: Path) -> dict[str, float]:
     """Tuples/s that each operator emits, as Nova reads a problem."""
     rates: dict[str, float] = {}
-    for one in expand(read_problem(file)).graph.operators:
+    for one in graph_of(read_problem(file), Rewriting(True, True)):
         if one.logical:
-            rates[one.logical] = rates.get(one.logical, 0.0) + one.output_rate
+            rates[one.logical] = rates.get(one.logical, 0.0) + one.rate
     return rates

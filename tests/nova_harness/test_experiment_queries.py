@@ -13,7 +13,7 @@ import pytest
 from query_experiment import WORKLOAD, write_queries
 
 from nova_core.errors import NovaError
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.plan import Plan
 from nova_engines.query_flow import Readings, from_plan
 from nova_engines.query_results import QueryResults, QueryRows, Span
 from nova_engines.results import ResultRecords
@@ -35,7 +35,7 @@ class Exact:
 
     name = "exact"
 
-    def __init__(self, plan: QueryPlan, readings: Readings, streams: Any) -> None:
+    def __init__(self, plan: Plan, readings: Readings, streams: Any) -> None:
         self.workload, self.streams = readings, streams
         self.flow = from_plan(plan)
         self.document = self.flow.to_json()
@@ -88,7 +88,7 @@ def test_a_cell_of_whole_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     problem = problem_of(document, tmp_path / "problem.yaml")
     streams = workload.streams(problem, traffic, 0)
 
-    def start(plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Exact:
+    def start(plan: Plan, readings: Callable[[int], Readings], name: str) -> Exact:
         return Exact(plan, readings(round(1000 * time.time()) + 500), streams)
 
     engine: Any = SimpleNamespace(

@@ -172,6 +172,6 @@ def test_rules_of_a_plan_of_whole_queries(tmp_path: Path, seed: int) -> None:
         if one["kind"] in placed:
             placed[one["kind"]] += len(one["hosts"])
     assert sum(placed.values()) == len(plan.instances)
-    kinds = [plan.graph.graph[body].kind for body in plan.graph.bodies[plan.instances.pair]]
+    kinds = [plan.graph[body].kind for body in plan.graph.bodies[plan.instances.pair]]
     assert placed["join"] == kinds.count("join")
     assert placed["aggregate"] == kinds.count("aggregate")

@@ -165,8 +165,8 @@ def test_joins_larger_than_any_node_find_room(seed: int) -> None:
 def test_cells_cost_little_more_than_one_machine() -> None:
     """0.6 % more at 100,000 nodes in 64 cells; cells of few nodes, as here, cost more."""
     problem = topology.generate(20_000, seed=1)
-    single = Nova(QUICK).place(problem).leg_latency.sum()
-    ratio = in_cells(problem, 8, 0.3, QUICK).leg_latency.sum() / single
+    single = Nova(QUICK).place(problem).link_latency().sum()
+    ratio = in_cells(problem, 8, 0.3, QUICK).link_latency().sum() / single
     assert 0.99 < ratio < 1.02
 
 

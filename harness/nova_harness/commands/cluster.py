@@ -203,13 +203,12 @@ def _what_runs(
     scratch: Path,
 ) -> tuple[Callable[[Engine], Job], ReplayedReadings | None]:
     """A function that starts a plan on an engine; the readings that a plan of queries replays."""
-    from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.queries import query_engine
     from nova_workloads.queries.replayed import ReplayedReadings
 
     answered = shared.load_problem(problem, None)
     decided = shared.load_plan(plan, answered)
-    if not isinstance(decided, QueryPlan):
+    if not answered.queries:
         if query["readings"] is not None or query["check"]:
             raise NovaError("--readings, --check: are for plans of queries with columns")
         flows = workload_for(answered, **flow, seconds=seconds)

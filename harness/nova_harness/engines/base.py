@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_core.model.query_plan import QueryPlan
     from nova_engines.dataflow import Dataflow
     from nova_engines.handover import Jobs
     from nova_engines.query_flow import QueryFlow, Readings
@@ -340,7 +339,7 @@ class ControlledEngine(Engine, Protocol):
 class QueryEngine(Engine, Protocol):
     """An engine that also runs queries with columns."""
 
-    def start_queries(self, plan: QueryPlan, readings: Callable[[int], Readings], name: str) -> Job:
+    def start_queries(self, plan: Plan, readings: Callable[[int], Readings], name: str) -> Job:
         """Run a plan of queries.
 
         Args:

@@ -42,7 +42,6 @@ from nova_harness.results.schema import OperatorCounts
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_core.model.query_plan import QueryPlan
     from nova_engines.results import ResultRecords
     from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
@@ -397,7 +396,7 @@ class FlinkEngine(FlinkCluster):
 
     def start_queries(
         self,
-        plan: QueryPlan,
+        plan: Plan,
         readings: Callable[[int], Readings],
         name: str,
         results: str = RESULTS,

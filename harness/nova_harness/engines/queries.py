@@ -14,7 +14,6 @@ from nova_engines.results import ResultRecords
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.query_plan import QueryPlan
     from nova_harness.engines.base import Engine, Job, QueryEngine
 
 POLL_S = 0.5
@@ -44,7 +43,7 @@ def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str)
         NovaError: when the engine refuses it; then nothing of it runs.
     """
     if plan.problem.queries:
-        return query_engine(engine).start_queries(cast("QueryPlan", plan), flow, name)
+        return query_engine(engine).start_queries(plan, flow, name)
     return engine.start(plan, flow, name)
 
 

@@ -42,7 +42,6 @@ from nova_storm.verification import await_running, of_name, verify
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_core.model.query_plan import QueryPlan
     from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
     from nova_engines.source_orders import ControlledJob
@@ -413,9 +412,7 @@ class StormEngine(StormCluster):
         """Storm reports no cause."""
         return set()
 
-    def start_queries(
-        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str
-    ) -> StormJob:
+    def start_queries(self, plan: Plan, readings: Callable[[int], Readings], name: str) -> StormJob:
         """Submit a topology of queries with columns."""
         replay = readings(self.lead.start_ms())
         flow, called = query_flow.from_plan(plan), _called(name)

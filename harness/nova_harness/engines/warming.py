@@ -9,8 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Floats, Ints, Problem
-    from nova_core.model.query_graph import QueryGraph
+    from nova_core.model.problem import Ints, Problem
 
 # Rate of each source while the engine warms up, tuples/s.
 WARMING_RATE = 1000.0
@@ -27,19 +26,20 @@ def plan_on(
         instances: for a number of operators, the nodes of each operator in turn, and the number of
             pieces of each left input, or None for whole operators.
     """
+    from nova_core.model.expansion import Rewriting, graph_of
+    from nova_core.model.graph import JOIN
     from nova_core.model.plan import Instances, Partitions, Plan
-    from nova_core.model.query_graph import expand
-    from nova_core.model.query_plan import QueryPlan
 
-    graph: QueryGraph | None = expand(problem) if problem.queries else None
-    rate: Floats = Partitions.whole(problem).rate if graph is None else graph.input_rate
+    rewriting = Rewriting(push_filters=True, split_aggregates=True)
+    graph = graph_of(problem, rewriting)
+    rate = graph.input_rate
     count = len(rate) // 2
     node, pieces = instances(count)
     if pieces is None:
         pieces = np.ones(count, np.int64)
-    elif graph is not None:
+    else:
         # Only joins are cut here: to cut aggregates takes more than a range.
-        joins = np.array([graph.graph[body].kind == "join" for body in graph.bodies.tolist()])
+        joins = graph.kind[graph.bodies] == JOIN
         first = np.cumsum(pieces) - pieces
         rows = np.concatenate(
             [
@@ -68,7 +68,7 @@ def plan_on(
         ),
         "breaks": ("capacity",),
     }
-    return Plan(**facts) if graph is None else QueryPlan(graph=graph, **facts)
+    return Plan(**facts, rewriting=rewriting)
 
 
 def warming_plan(problem: Problem, hosts: Collection[str] | None = None) -> Plan:

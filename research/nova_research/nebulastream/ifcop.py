@@ -12,7 +12,6 @@ from random import Random
 
 import numpy as np
 
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import WHOLE, check_range
@@ -24,6 +23,7 @@ from nova_research.nebulastream.placing import (
     logical_joins,
     source_nodes,
 )
+from nova_research.operators import OperatorGraph
 
 
 @dataclass(frozen=True)

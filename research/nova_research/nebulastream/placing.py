@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nova_core.errors import InfeasibleError
-from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Ints, Problem
-from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import Strategy
 from nova_research.nebulastream.hierarchy import (
     Hierarchy,
@@ -26,6 +25,7 @@ from nova_research.nebulastream.hierarchy import (
     merge,
     select_paths,
 )
+from nova_research.operators import Operator, OperatorGraph
 
 # --- operators on a topology ----------------------------------------------------------------------
 
@@ -250,9 +250,9 @@ def logical_joins(problem: Problem) -> Iterator[LogicalJoin]:
         )
 
 
-def expanded_queries(problem: Problem, queries: QueryGraph) -> Iterator[ExpandedQuery]:
+def expanded_queries(problem: Problem, queries: Graph) -> Iterator[ExpandedQuery]:
     """Every query of a problem, with the sources that it reads from."""
-    operators, root = queries.graph.operators, queries.root.tolist()
+    operators, root = OperatorGraph.of_graph(queries).operators, queries.root.tolist()
     s = problem.sources
     stream_of = dict(zip(s.ids.tolist(), s.stream.tolist(), strict=True))
     for query, written in enumerate(problem.queries):
@@ -335,8 +335,8 @@ class HierarchyStrategy(Strategy):
             more: of the plan, as in `whole_query_plan`.
         """
 
-        def hosts(queries: QueryGraph) -> Ints:
-            nodes = queries.graph.pinned()
+        def hosts(queries: Graph) -> Ints:
+            nodes = queries.node.copy()
             for one in expanded_queries(problem, queries):
                 nodes[one.numbers] = place(one)
             return nodes

@@ -12,12 +12,12 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.objectives import leg_weights
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.strategies.base import Strategy, able_workers, check_range
 from nova_core.strategies.baselines import Sink
 from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, shortest_ways
+from nova_research.operators import OperatorGraph
 from nova_research.sbon.mapping import require_hosts
 
 # Towards a sink: the tree all routes to it form.

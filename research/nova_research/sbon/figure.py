@@ -17,11 +17,11 @@ from msgspec import Meta
 
 from nova_core.costspace import CostSpace, embed, errors, sample_pairs
 from nova_core.errors import NovaError
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats, Ints
 from nova_core.strategies.trees import RootedTree
 from nova_research.figures.base import Figure, Run, Table, listed
 from nova_research.figures.inputs import SpaceParameters
+from nova_research.operators import OperatorGraph
 from nova_research.sbon import comparators
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.queries import (

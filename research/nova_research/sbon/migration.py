@@ -17,10 +17,10 @@ from msgspec import Meta
 
 from nova_core.costspace import CostSpace, embed, sample_pairs
 from nova_core.errors import NovaError
-from nova_core.model.operator_graph import OperatorGraph
 from nova_core.model.problem import Floats
 from nova_research.figures.base import Figure, Run, Table, cell, listed
 from nova_research.figures.inputs import HOURS, latencies
+from nova_research.operators import OperatorGraph
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.queries import aggregations, delays, usage_by_query
 from nova_research.sbon.relaxation import relaxation

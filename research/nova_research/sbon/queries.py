@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.problem import Floats, Ints
+from nova_research.operators import Operator, OperatorGraph
 from nova_research.sbon.transit_stub import TransitStub
 
 

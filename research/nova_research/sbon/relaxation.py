@@ -15,11 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from nova_core.model.operator_graph import OperatorGraph
+from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import POSITIVE, Strategy, check_range
+from nova_research.operators import OperatorGraph
 from nova_research.sbon.mapping import NEAREST, Mapper
 
 UNIT = 9.0
@@ -245,8 +245,8 @@ class SbonRelaxation(Strategy):
     def place_queries(self, problem: Problem) -> Plan:
         """Place every operator whole, filters with what they read from."""
 
-        def hosts(queries: QueryGraph) -> Ints:
+        def hosts(queries: Graph) -> Ints:
             mapper = Mapper.of(problem, self.parameters.k)
-            return relaxation(queries.graph, mapper, self.parameters).nodes
+            return relaxation(OperatorGraph.of_graph(queries), mapper, self.parameters).nodes
 
         return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

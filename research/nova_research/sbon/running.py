@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.strategies.base import check_range
+from nova_research.operators import Operator, OperatorGraph
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.relaxation import Damping, Placement, Springs, at_rest, needs
 
@@ -179,7 +179,7 @@ def share(
 
     Args:
         graph: queries; physical streams they have in common are one source. Operators with an
-            ``expression`` can be shared (see `nova_core.model.operator_graph.Operator`).
+            ``expression`` can be shared (see `nova_research.operators.Operator`).
         mapper: the cost space and what its nodes have room for, (n, 2) tuples/s and bytes.
         parameters: region, and whether to multicast.
         damping: of the springs.

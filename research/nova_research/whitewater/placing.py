@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Links, Problem
-from nova_core.model.query_graph import QueryGraph
 from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
 from nova_research.whitewater.query import Network, ProfiledOperator, ProfiledQuery
 
@@ -137,11 +137,11 @@ class _Searching(Strategy):
         """
         notes: dict[str, float] = {}
 
-        def hosts(queries: QueryGraph) -> Ints:
+        def hosts(queries: Graph) -> Ints:
             used, network, query, rows = query_trees(problem, queries, self.parameters.options)
             solution, noted = self._search(query, network, len(rows))
             notes.update(noted)
-            nodes = queries.graph.pinned()
+            nodes = queries.node.copy()
             nodes[queries.bodies] = used[np.array(solution.nodes, np.int64)[rows]]
             return nodes
 
@@ -232,7 +232,7 @@ def _nearest(problem: Problem, hosts: Ints, points: Floats, options: int) -> Int
 
 
 def query_trees(
-    problem: Problem, queries: QueryGraph, options: int
+    problem: Problem, queries: Graph, options: int
 ) -> tuple[Ints, Network, ProfiledQuery, Ints]:
     """Queries as WhiteWater's, on the nodes they concern.
 
@@ -251,7 +251,7 @@ def query_trees(
         InfeasibleError: when no node may host operators.
         ProblemError: for operators that WhiteWater does not have.
     """
-    from nova_core.model.query_plan import link_weights
+    from nova_core.model.objectives import link_weights
     from nova_core.queries.virtual import virtual_positions
 
     weight = link_weights(queries, "latency")
@@ -266,7 +266,7 @@ def query_trees(
     near: Ints = np.empty((0, 0), np.int64)
     if len(bodies):
         near = _nearest(problem, workers, points[bodies], options)
-    pinned = queries.graph.pinned()
+    pinned = queries.node
     used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
     hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}
     operators: list[ProfiledOperator] = []
@@ -277,12 +277,12 @@ def query_trees(
     for producer, consumer, rate in zip(producers, consumers, rates, strict=True):
         if producer in emitted and pinned[producer] < 0:
             raise ProblemError(
-                f"whitewater: several operators read {queries.graph[producer].id!r}; it has trees "
+                f"whitewater: several operators read {queries[producer].id!r}; it has trees "
                 "of operators only"
             )
         emitted[producer] = rate
         reads[consumer].append((producer, rate))
-    for n, one in enumerate(queries.graph.operators):
+    for n, one in enumerate(queries):
         if one.kind == "source" or queries.root[n] != n:
             continue
         if one.kind == "aggregate":
@@ -290,7 +290,7 @@ def query_trees(
         inputs = []
         for producer, rate in reads[n]:
             if pinned[producer] >= 0:
-                name = f"{queries.graph[producer].id} {len(operators)}"
+                name = f"{queries[producer].id} {len(operators)}"
                 node = (int(number[pinned[producer]]),)
                 operators.append(ProfiledOperator(name, "source", hosts=node, rate=rate))
                 place[producer] = len(operators) - 1

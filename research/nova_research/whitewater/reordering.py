@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from nova_core.model.expansion import graph_of
 from nova_core.model.expressions import Expression, columns_of
+from nova_core.model.graph import JOIN
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Filter, Join, LogicalOperator, Query, inputs_of
 from nova_core.model.query_binding import Bound, bind, bound_queries, keyed_streams
-from nova_core.model.query_graph import expand
 from nova_research.whitewater.query import (
     Network,
     ProfiledOperator,
@@ -178,11 +179,11 @@ def reordered(problem: Problem, seed: int = 0) -> tuple[Problem, list[Order]]:
     Raises:
         ProblemError: for queries that do not go with the problem.
     """
-    graph = expand(problem, push_filters=False, split_aggregates=False)
+    graph = graph_of(problem)
     rates: list[dict[str, float]] = [defaultdict(float) for _ in problem.queries]
-    for one in graph.graph.operators:
+    for one in graph:
         if one.kind not in ("source", "sink"):
-            rates[one.query][one.logical] += one.output_rate
+            rates[one.query][one.logical] += one.rate
     streams: dict[str, float] = defaultdict(float)
     sources = problem.sources
     for name, rate in zip(sources.stream.tolist(), sources.rate.tolist(), strict=True):
@@ -267,9 +268,8 @@ def _search(
 
 def _received(problem: Problem, query: int) -> float:
     """Tuples/s that the joins of a query receive, pair by pair of sources."""
-    graph = expand(problem, push_filters=False, split_aggregates=False).graph
-    rows = zip(graph.operators, graph.demand.tolist(), strict=True)
-    return float(sum(rate for one, rate in rows if one.query == query and one.kind == "join"))
+    graph = graph_of(problem)
+    return float(graph.required[(graph.query == query) & (graph.kind == JOIN)].sum())
 
 
 def _flows(query: ProfiledQuery, inputs: tuple[tuple[int, ...], ...]) -> tuple[list[float], float]:
@@ -328,11 +328,9 @@ def _with_rates(
         operators = list(query.operators)
         operators[row] = msgspec.structs.replace(one, selectivity=1.0)
         unit = msgspec.structs.replace(query, operators=operators)
-        graph = expand(with_query(unit), push_filters=False, split_aggregates=False).graph
+        graph = graph_of(with_query(unit))
         emitted = sum(
-            each.output_rate
-            for each in graph.operators
-            if each.query == number and each.logical == one.id
+            each.rate for each in graph if each.query == number and each.logical == one.id
         )
         operators[row] = msgspec.structs.replace(one, selectivity=targets[one.id] / emitted)
         query = msgspec.structs.replace(query, operators=operators)

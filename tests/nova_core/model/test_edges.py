@@ -35,11 +35,12 @@ def test_edges_of_random_plans(plan: Plan) -> None:
 def check_each_partition_reaches_a_node_once(plan: Plan) -> None:
     e, sent = edges(plan), defaultdict(list)
     for row in range(len(e)):
-        pair, leg = int(plan.instances.pair[e.instance[row]]), int(e.leg[row])
+        instance, leg = divmod(int(e.link[row]), 3)
+        pair = int(plan.instances.pair[instance])
         ends = (plan.problem.left_node, plan.problem.right_node, plan.problem.sink_node)
         outer, inner = (e.source, e.target) if leg < 2 else (e.target, e.source)
         assert outer[row] == ends[leg][pair]
-        assert inner[row] == plan.instances.node[e.instance[row]]
+        assert inner[row] == plan.instances.node[instance]
         runs = range(e.offset[row], e.offset[row + 1])
         assert (len(runs) == 0) == (leg == 2)
         for run in runs:
@@ -59,7 +60,7 @@ def check_rates_add_up(plan: Plan) -> None:
         source = (p.left_rate, p.right_rate)[side][pair]
         exact &= bool(np.isclose(rates.sum(), source))
         received[node] += rates[sorted(wanted)].sum()
-    inputs = e.leg < 2
+    inputs = e.link % 3 < 2
     into = np.bincount(e.target[inputs], e.rate[inputs], minlength=len(received))
     left, right = plan.received
     by_node = np.bincount(plan.instances.node, left + right, minlength=len(received))
@@ -67,19 +68,19 @@ def check_rates_add_up(plan: Plan) -> None:
     if exact:
         assert np.allclose(into, received)
     assert e.rate[~inputs].sum() == pytest.approx(plan.output_rate.sum())
-    legs = plan.leg_latency[e.instance, e.leg]
-    assert np.array_equal(e.latency, legs)
+    assert np.array_equal(e.latency, plan.link_latency()[e.link])
 
 
 def check_bandwidth_is_rate_times_tuple_size(plan: Plan) -> None:
     e, size, m = edges(plan), plan.problem.sources.tuple_bytes, plan.problem.matrix
     for row in range(len(e)):
-        pair = plan.instances.pair[e.instance[row]]
+        instance, leg = divmod(int(e.link[row]), 3)
+        pair = plan.instances.pair[instance]
         if size is None:
             assert np.isnan(e.bandwidth[row])
             continue
         left, right = size[m.left[pair]], size[m.right[pair]]
-        wanted = (left, right, left + right)[e.leg[row]] * e.rate[row]
+        wanted = (left, right, left + right)[leg] * e.rate[row]
         assert np.array_equal(e.bandwidth[row], wanted, equal_nan=True)
 
 

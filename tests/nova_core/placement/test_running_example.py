@@ -63,7 +63,7 @@ def test_latencies_are_those_of_the_text() -> None:
     assert distance("t1", "C") == pytest.approx(60, abs=1)
     assert distance("t1", "sink") == pytest.approx(110, abs=1)
     assert distance("E", "sink") == pytest.approx(100, abs=1)
-    path = plan.leg_latency[:, :2].max(axis=1) + plan.leg_latency[:, 2]
+    path = plan.path_latency
     region_1 = path[plan.instances.pair < 2].max()
     region_2 = path[plan.instances.pair >= 2].max()
     assert region_1 == pytest.approx(150, abs=5)
@@ -82,7 +82,7 @@ def test_sink_and_source_placements_overload() -> None:
 def test_both_readings_of_equation_1() -> None:
     plan = place(load_example("running-example"), "nova", **PAPER)
     estimated = evaluate(plan).estimated
-    legs, second = plan.leg_latency.sum(axis=1), plan.instances.pair == 1
+    legs, second = plan.link_latency().reshape(-1, 3).sum(axis=1), plan.instances.pair == 1
     assert estimated.instance_sum == pytest.approx(legs.sum())
     # Two instances do the second join: what a tuple sees is the mean over their replicas.
     seen = np.average(legs[second], weights=plan.instances.replicas[second])

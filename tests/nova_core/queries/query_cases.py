@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nova_core.model.plan import Instances, Partitions
+from nova_core.model.expansion import Rewriting, graph_of
+from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Floats, JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.model.queries import queries_of
-from nova_core.model.query_graph import expand
-from nova_core.model.query_plan import QueryPlan
 
 STREAMS = 4
 
@@ -71,16 +70,17 @@ def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> lis
 
 def best_whole(problem: Problem, objective: str) -> float:
     """The least objective of all placements that keep every operator whole; inf for none."""
-    graph = expand(problem)
+    rewriting = Rewriting(True, True)
+    graph = graph_of(problem, rewriting)
     bodies, required = graph.bodies.tolist(), graph.required
     least = np.inf
     for nodes in product(range(len(problem.nodes)), repeat=len(bodies)):
         load = np.bincount(nodes, required[bodies], len(problem.nodes))
         if (load > problem.nodes.capacity).any():
             continue
-        plan = QueryPlan(
+        plan = Plan(
             problem=problem,
-            graph=graph,
+            rewriting=rewriting,
             strategy="all",
             objective=objective,
             partitions=Partitions.uncut(graph.input_rate),

@@ -17,11 +17,9 @@ from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.explain import explain_cuts
 from nova_core.model.files import read_plan, write_plan
 from nova_core.model.key_ranges import COMPARING, KeyRanges, cut, intervals, required
-from nova_core.model.plan import Partitions
+from nova_core.model.plan import Partitions, Plan
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join, queries_of
-from nova_core.model.query_graph import expand
-from nova_core.model.query_plan import QueryPlan
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 
@@ -40,10 +38,8 @@ def asked(rooms: list[float], **fields: Any) -> Problem:
     return asking(replace(problem, sources=sources), document(join))
 
 
-def placed(problem: Problem, **parameters: Any) -> QueryPlan:
-    plan = place(problem, "nova", **parameters)
-    assert isinstance(plan, QueryPlan)
-    return plan
+def placed(problem: Problem, **parameters: Any) -> Plan:
+    return place(problem, "nova", **parameters)
 
 
 def joins(**fields: Any) -> Join:
@@ -237,7 +233,7 @@ def test_verification_finds_what_cannot_be_cut_by_key() -> None:
     plan = placed(asked(ROOMS, keys=10_000))
     parts = plan.partitions
     keyless = asked(ROOMS)
-    other = replace(plan, problem=keyless, graph=expand(keyless))
+    other = replace(plan, problem=keyless)
     assert verify(other).counts["complete"] == 2
     short = replace(plan, partitions=Partitions(parts.offset, parts.rate, np.ones(1, bool)))
     assert verify(short).counts == {"structure": 1}

@@ -16,11 +16,11 @@ from query_cases import asking, best_whole, chain, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.model.objectives import link_weights
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import JoinMatrix, Joins, Problem
-from nova_core.model.query_graph import expand
-from nova_core.model.query_plan import QueryPlan, link_weights
 from nova_core.model.verify import verify
 from nova_core.queries.virtual import virtual_positions
 from nova_core.schemas import schema_of
@@ -74,13 +74,11 @@ def test_every_plan_verifies_or_is_infeasible(
     assert_flows_add_up(plan)
 
 
-def placed(problem: Problem, **parameters: Any) -> QueryPlan:
-    plan = place(problem, "nova", **parameters)
-    assert isinstance(plan, QueryPlan)
-    return plan
+def placed(problem: Problem, **parameters: Any) -> Plan:
+    return place(problem, "nova", **parameters)
 
 
-def assert_flows_add_up(plan: QueryPlan) -> None:
+def assert_flows_add_up(plan: Plan) -> None:
     """What arrives over links is what nodes are charged, and what is needed without sharing."""
     inside = plan.links.consumer >= 0
     count = len(plan.problem.nodes)
@@ -112,7 +110,7 @@ def test_scarce_capacity_costs_little_over_the_best(seed: int) -> None:
 def test_virtual_positions_are_optimal(seed: int, objective: str) -> None:
     """Their gap is proven by the pulls, and no step from them helps."""
     problem = asking(topology(seed, 8), chain())
-    graph = expand(problem)
+    graph = graph_of(problem, Rewriting(True, True))
     weight = link_weights(graph, objective)
     found = virtual_positions(graph, problem.nodes.position, weight)
     assert -1e-12 <= found.gap < 1e-5
@@ -143,15 +141,14 @@ def test_rewriting_never_raises_network_usage(seed: int) -> None:
 
 def test_a_filter_runs_before_the_joins_and_the_query_emits_the_same() -> None:
     problem = asking(topology(1), chain())
-    pushed, plain = (expand(problem, push_filters=p) for p in (True, False))
-    late = next(one for one in pushed.graph.operators if one.id.startswith("q/late"))
-    assert pushed.graph[late.inputs[0]].kind == "source"
-    assert pushed.graph[late.inputs[0]].id in ("s2", "s3")  # of t1, which it reads
+    pushed, plain = (graph_of(problem, Rewriting(p, True)) for p in (True, False))
+    number, late = next((n, one) for n, one in enumerate(pushed) if one.id.startswith("q/late"))
+    assert pushed[late.inputs[0]].kind == "source"
+    assert pushed[late.inputs[0]].id in ("s2", "s3")  # of t1, which it reads
     assert pushed.required.sum() < plain.required.sum()
-    emitted = [g.graph[g.graph[-1].inputs[0]].output_rate for g in (pushed, plain)]
+    emitted = [g[g[len(g) - 1].inputs[0]].rate for g in (pushed, plain)]
     assert emitted[0] == pytest.approx(emitted[1])
     # It runs with its source, at no cost.
-    number = list(pushed.graph.operators).index(late)
     assert pushed.root[number] == late.inputs[0] and pushed.required[number] == 0
 
 
@@ -289,7 +286,7 @@ def test_other_bad_queries() -> None:
         place(asking(problem, chain()), "tree")
 
 
-def broken(plan: QueryPlan, **changes: Any) -> dict[str, int]:
+def broken(plan: Plan, **changes: Any) -> dict[str, int]:
     return {k: v for k, v in verify(replace(plan, **changes)).counts.items() if v}
 
 
@@ -306,8 +303,6 @@ def test_verification_finds_what_is_wrong(tmp_path: Path) -> None:
     assert "complete" in broken(plan, instances=picked(np.append(0, rows)))
     crowded = replace(i, node=np.full(len(rows), 3))
     assert list(broken(plan, instances=crowded)) == ["capacity"]
-    other = replace(plan.graph, graph=expand(problem, push_filters=False).graph)
-    assert "structure" in broken(plan, graph=other)
     lost = Partitions(plan.partitions.offset, plan.partitions.rate * 0.5)
     assert "partitions" in broken(plan, partitions=lost)
     assert "structure" in broken(plan, instances=replace(i, feeds=np.roll(rows, 1)))
@@ -334,9 +329,8 @@ def test_latency_of_a_query_is_its_longest_way() -> None:
     ways = []
     for operator, node in zip(plan.graph.bodies, plan.instances.node.tolist(), strict=True):
         mine = []
-        for source in plan.graph.graph[operator].inputs:
-            start = plan.graph.graph[source].node
-            assert start is not None
+        for source in plan.graph.inputs(operator):
+            start = plan.graph.node[source]
             ends = np.array([start, node]), np.array([node, 0])
             mine.append(problem.distance(*ends).sum())
         ways.append(max(mine))

@@ -189,7 +189,7 @@ def _keys(
 
 def _physical(problem: Problem, number: int, row: int) -> tuple[float, int]:
     """Tuples/s of an operator that all tuples pass, by the problem; the number of its instances."""
-    from nova_core.model.query_graph import expand
+    from nova_core.model.expansion import graph_of
 
     query = problem.queries[number]
     operators: list[LogicalOperator] = list(query.operators[: row + 1])
@@ -202,11 +202,9 @@ def _physical(problem: Problem, number: int, row: int) -> tuple[float, int]:
             required.append(one)
             needed |= set(one.inputs if hasattr(one, "inputs") else [one.input])
     part: Query = msgspec.structs.replace(query, operators=required[::-1])
-    graph = expand(
-        replace(problem, queries=(part,)), push_filters=False, split_aggregates=False
-    ).graph
-    mine = [one for one in graph.operators if one.logical == operators[row].id]
-    return sum(one.output_rate for one in mine), len(mine)
+    graph = graph_of(replace(problem, queries=(part,)))
+    mine = [one for one in graph if one.logical == operators[row].id]
+    return sum(one.rate for one in mine), len(mine)
 
 
 def _with(problem: Problem, number: int, row: int, operator: LogicalOperator) -> Problem:

@@ -28,8 +28,8 @@ from nova_research.costream.corpus.ranges import MOST_SECONDS, PLANS, RACK, Rang
 from nova_research.costream.training.traces import Labels, Trace, documents_of, now
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_core.model.query_plan import QueryPlan
 
 SETTINGS = "corpus.yaml"
 REPEATED = 10
@@ -174,7 +174,7 @@ class Prepared:
     item: Item
     queries: tuple[RandomQuery, ...]
     hardware: Hardware
-    plan: QueryPlan
+    plan: Plan
     seconds: float
 
     @property
@@ -365,7 +365,7 @@ class Preparing:
 
     def _plans(
         self, queries: Sequence[RandomQuery], group: Sequence[str], item: Item, turn: int
-    ) -> tuple[Hardware, list[QueryPlan]]:
+    ) -> tuple[Hardware, list[Plan]]:
         """Hardware, and different plans that fit on it, up to as many as the problem has."""
         s, name = self._settings, f"{self._settings.seed}-q{item.problem:06d}"
         for draw in range(DRAWS):
@@ -392,16 +392,13 @@ class Preparing:
                 return hardware, fitting[: s.candidates]
         raise InfeasibleError(f"corpus: {s.cores:g} cores are too few for a group's hosts", 0.0)
 
-    def _by_strategy(self, problem: Problem, name: str) -> QueryPlan:
+    def _by_strategy(self, problem: Problem, name: str) -> Plan:
         """A strategy's plan for a problem."""
-        from nova_core.model.query_plan import QueryPlan
         from nova_core.strategies.base import create
 
         # Random plans may overload hosts, so Nova may, too.
         own = {"costream": {"model": self._settings.model}, "nova": {"on_full": "spread"}}
-        plan = create(name, **own.get(name, {})).solve(problem)
-        assert isinstance(plan, QueryPlan)
-        return plan
+        return create(name, **own.get(name, {})).solve(problem)
 
     def _problem(
         self,
@@ -423,23 +420,22 @@ class Preparing:
 
 def _random_plans(
     problem: Problem, rng: np.random.Generator, count: int, anywhere_share: float
-) -> list[QueryPlan]:
+) -> list[Plan]:
     """Different plans, in random order; sometimes the first one keeps no rules."""
-    from nova_core.model.query_plan import QueryPlan
     from nova_research.costream.learned.candidates import Enumerator, plan_of_nodes
 
     enumerator = Enumerator(problem)
     graph = enumerator.graph
     placed = [np.zeros(len(graph.root), np.int64) for _ in range(count)]
-    query = np.array([one.query for one in graph.graph.operators])
-    for one in graph.graph.operators:
+    query = graph.query.copy()
+    for one in graph:
         query[list(one.inputs)] = one.query  # sources have none
     for number in range(len(problem.queries)):
         options = enumerator.draw(np.flatnonzero(query == number), count, rng)
         rows = rng.permutation(np.resize(np.arange(len(options)), count))
         for nodes, row in zip(placed, rows.tolist(), strict=True):
             nodes[options.operators] = options.nodes(row)
-    pinned = graph.graph.pinned()
+    pinned = graph.node
     if rng.random() < anywhere_share:
         anywhere = rng.integers(0, len(problem.nodes), len(pinned))
         placed.insert(0, np.where(pinned >= 0, pinned, anywhere))
@@ -449,23 +445,19 @@ def _random_plans(
         if key not in seen:
             seen.add(key)
             plan = plan_of_nodes(problem, graph, nodes, "candidate")
-            assert isinstance(plan, QueryPlan)
             plans.append(plan)
     return plans
 
 
-def _in_turn(problem: Problem, turn: int) -> QueryPlan:
+def _in_turn(problem: Problem, turn: int) -> Plan:
     """The plan whose operators are on all nodes in turn."""
-    from nova_core.model.query_plan import QueryPlan
     from nova_research.costream.learned.candidates import plan_of_nodes
     from nova_research.costream.learned.graph import operators_of
 
     graph = operators_of(problem)
     many = len(graph.root)
     nodes = (np.arange(many) + turn) % len(problem.nodes)
-    plan = plan_of_nodes(problem, graph, nodes, "in-turn")
-    assert isinstance(plan, QueryPlan)
-    return plan
+    return plan_of_nodes(problem, graph, nodes, "in-turn")
 
 
 def next_load(load: float, failing: float, target: tuple[float, float]) -> float:

@@ -20,7 +20,7 @@ from nova_research.costream.corpus.random_queries import FIRST_MS
 from nova_research.costream.training.traces import Labels
 
 if TYPE_CHECKING:
-    from nova_core.model.query_plan import QueryPlan
+    from nova_core.model.plan import Plan
     from nova_testbed.inventory import Link
 
 # From submitting the first job to the first reading, s: in the first round, and at least.
@@ -48,7 +48,7 @@ class SharedEngine(Protocol):
     """An engine that runs several jobs of queries at once."""
 
     def start_queries(
-        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str, results: str
+        self, plan: Plan, readings: Callable[[int], Readings], name: str, results: str
     ) -> ReadingsJob:
         """Run a plan; see `nova_harness.engines.base.QueryEngine`.
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.errors import InfeasibleError
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.graph import Graph
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph
-from nova_core.model.query_plan import QueryPlan
 from nova_research.costream.learned.graph import operators_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Candidates:
     """
 
     problem: Problem
-    graph: QueryGraph
+    graph: Graph
     operators: Ints
     hosts: Ints
     place: Ints
@@ -67,9 +66,7 @@ class Candidates:
         return nodes
 
 
-def plan_of_nodes(
-    problem: Problem, graph: QueryGraph, nodes: Ints, strategy: str, **facts: Any
-) -> Plan:
+def plan_of_nodes(problem: Problem, graph: Graph, nodes: Ints, strategy: str, **facts: Any) -> Plan:
     """The plan that runs every operator uncut on its node.
 
     Args:
@@ -79,18 +76,7 @@ def plan_of_nodes(
         strategy: name of the strategy that chose them.
         facts: further attributes of `Plan`.
     """
-    hosts = nodes[graph.bodies]
-    facts = {"objective": "latency", **facts}
-    if not problem.queries:
-        return Plan.whole(problem, hosts, strategy, **facts)
-    return QueryPlan(
-        problem=problem,
-        graph=graph,
-        strategy=strategy,
-        partitions=Partitions.uncut(graph.input_rate),
-        instances=Instances.whole(hosts),
-        **facts,
-    )
+    return Plan.whole(problem, nodes[graph.bodies], strategy, **facts)
 
 
 def capability(problem: Problem) -> Floats:
@@ -121,7 +107,7 @@ class Enumerator:
     problem: Problem
 
     @cached_property
-    def graph(self) -> QueryGraph:
+    def graph(self) -> Graph:
         """The problem's operators, not rewritten."""
         return operators_of(self.problem)
 
@@ -140,7 +126,7 @@ class Enumerator:
         """(o, r) workers nearest to each operator's virtual position."""
         from scipy.spatial import KDTree
 
-        from nova_core.model.query_plan import link_weights
+        from nova_core.model.objectives import link_weights
         from nova_core.queries.virtual import virtual_positions
 
         position, workers = self.problem.nodes.position, self._workers
@@ -199,7 +185,7 @@ class Enumerator:
 
     def _hosts(self, operators: Ints, random: np.random.Generator) -> Ints:
         """Nodes of one search: pinned ones, those near virtual positions, and random others."""
-        pinned = self.graph.graph.pinned()[operators]
+        pinned = self.graph.node[operators]
         ends = np.unique(pinned[pinned >= 0])
         bodies = np.intersect1d(operators, self.graph.bodies)
         nearby = self.near[bodies].ravel()
@@ -252,9 +238,9 @@ class Enumerator:
         worked = visited.copy()
         valid = np.ones(count, bool)
         for row, number in enumerate(operators.tolist()):
-            one = graph.graph[number]
+            one = graph[number]
             inputs = [row_of[i] for i in one.inputs]
-            fixed = one.node if root[number] == number else None
+            fixed = one.node if root[number] == number and one.node >= 0 else None
             if root[number] != number:
                 place[:, row] = place[:, row_of[root[number]]]
             elif fixed is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.model.expressions import COMPARISONS, FUNCTIONS, TYPES, Call, Constant, Expression
-from nova_core.model.operator_graph import Operator
+from nova_core.model.graph import Operator
 from nova_core.model.problem import Floats, Problem
 from nova_core.model.queries import Aggregate, Filter, Join, LogicalOperator, inputs_of
 from nova_core.model.query_binding import MILLISECONDS, Bound, bind, equal_columns

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import NovaError
-from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_core.model import graph as placed
+from nova_core.model.expansion import graph_of as placed_graph
+from nova_core.model.graph import Operator
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.query_graph import QueryGraph, expand
-from nova_core.model.query_plan import QueryPlan, input_shares, instance_links
+from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
 from nova_research.costream.learned.features import (
     CORES,
     FEATURES,
@@ -314,13 +314,51 @@ def _with_producers(inside: Bools, producer: Ints, consumer: Ints) -> Bools:
         inside[further] = True
 
 
-def operators_of(problem: Problem) -> QueryGraph:
-    """A problem's operators: those of its queries as written, or a join per pair of its matrix."""
+class _PairIds:
+    """Names of a problem's sources, pairs, and a sink per pair."""
+
+    def __init__(self, graph: placed.Graph, first: int, pair: Ints) -> None:
+        self._graph, self._first, self._pair = graph, first, pair
+
+    def __getitem__(self, operator: int) -> str:
+        if operator < self._first:
+            return self._graph.ids[operator]
+        return f"{self._graph.ids[int(self._pair[operator - self._first])]} sink"
+
+    def of(self, operators: Ints) -> Strings:
+        return np.array([self[one] for one in operators.tolist()], np.str_)
+
+
+def operators_of(problem: Problem) -> placed.Graph:
+    """A problem's operators: those of its queries as written, or a join per pair of its matrix.
+
+    Each pair is predicted by itself, so it has a sink of its own; links are those of the plan's
+    graph, in the same order.
+    """
+    graph = placed_graph(problem)
     if problem.queries:
-        return expand(problem, push_filters=False, split_aggregates=False)
-    graph = OperatorGraph.of(problem)
-    many = len(graph)
-    return QueryGraph(graph, np.arange(many), np.ones(many, np.int64), np.zeros(many, bool), {}, {})
+        return graph
+    first = len(problem.sources) + len(problem.matrix)
+    pair = graph.input[2 * len(problem.matrix) :]
+    many = first + len(pair)
+
+    def longer(column: Ints, rest: Ints) -> Ints:
+        return np.concatenate([column[:first], rest])
+
+    return replace(
+        graph,
+        ids=_PairIds(graph, first, pair),
+        kind=longer(graph.kind, np.full(len(pair), placed.SINK)),
+        input_at=longer(graph.input_at, graph.input_at[first] + np.arange(len(pair) + 1)),
+        rate=np.concatenate([graph.rate[:first], np.zeros(len(pair))]),
+        node=longer(graph.node, problem.sink_node[pair - len(problem.sources)]),
+        source=longer(graph.source, np.full(len(pair), -1)),
+        query=longer(graph.query, graph.query[pair]),
+        root=np.arange(many),
+        parts=np.ones(many, np.int64),
+        combines=np.zeros(many, bool),
+        partial=np.zeros(many, bool),
+    )
 
 
 class GraphBuilder:
@@ -342,8 +380,7 @@ class GraphBuilder:
         Raises:
             NovaError: for a plan of more than `MOST_NODES` operators and pieces.
         """
-        queries = plan.graph if isinstance(plan, QueryPlan) else self._pairs
-        assert queries is not None  # a plan of queries is a QueryPlan
+        queries = plan.graph if self._pairs is None else self._pairs
         many = len(plan.instances) + len(queries.fused)
         if many > MOST_NODES:
             raise NovaError(
@@ -364,7 +401,7 @@ class _Nodes:
     def __init__(
         self,
         problem: Problem,
-        queries: QueryGraph,
+        queries: placed.Graph,
         plan: Plan,
         measured: Measured,
         descriptions: Descriptions,
@@ -374,8 +411,7 @@ class _Nodes:
         instances = plan.instances
         body = queries.bodies[instances.pair]
         pieces = np.bincount(body, minlength=len(queries.root))
-        graph = queries.graph
-        pinned = graph.pinned()
+        pinned = queries.node
         root = queries.root
         self._pieces = np.where(pinned[root] >= 0, 1, pieces[root])
         self._start = np.append(0, np.cumsum(self._pieces))
@@ -400,7 +436,7 @@ class _Nodes:
         selected = keep[producer] & keep[consumer]
         ends = place[producer[selected]], place[consumer[selected]]
         rows = np.flatnonzero(keep)
-        operators = [self._queries.graph[row] for row in self._row[rows].tolist()]
+        operators = [self._queries[row] for row in self._row[rows].tolist()]
         kinds = [_TAKEN_FOR.get(one.kind, one.kind) for one in operators]
         numbers = np.array([KINDS.index(kind) for kind in kinds], np.int64)
         stage = _stages(numbers, ends)
@@ -433,7 +469,7 @@ class _Nodes:
     def _flows(self) -> tuple[Ints, Ints, Ints, Floats]:
         """Producer, consumer, input of the consumer and tuples/s of every flow between nodes."""
         queries, plan = self._queries, self._plan
-        links = instance_links(queries, plan.instances, plan.partitions)
+        links = plan.links
         _, target, _, _ = queries.links
         inner = links.logical < 0
         sender_operator = np.append(queries.carried, 0)[links.logical]
@@ -447,9 +483,7 @@ class _Nodes:
         )
         fused = np.isin(self._row, queries.fused)
         below = np.flatnonzero(fused)
-        inputs = np.array(
-            [queries.graph[row].inputs[0] for row in self._row[below].tolist()], np.int64
-        )
+        inputs = np.array([queries[row].inputs[0] for row in self._row[below].tolist()], np.int64)
         above = self._start[inputs] + self._rank[below]
         return (
             np.concatenate([producer, above]),
@@ -460,8 +494,7 @@ class _Nodes:
 
     def _used(self, producer: Ints, consumer: Ints) -> Bools:
         """Nodes that have a path to a sink."""
-        operators = self._queries.graph.operators
-        sinks = np.array([operators[row].kind == "sink" for row in self._row.tolist()], bool)
+        sinks = self._queries.kind[self._row] == placed.SINK
         return _with_producers(sinks, producer, consumer)
 
     def _table(
@@ -536,20 +569,20 @@ class _Nodes:
 
     def _emitted(self) -> Floats:
         """(o,) tuples/s each node emits, by estimates."""
-        operators = self._queries.graph.operators
-        rate = np.array([operators[row].output_rate for row in self._row.tolist()])
-        return rate * self._shares(2)
+        return self._queries.rate[self._row] * self._shares(self._plan.emitted_share)
 
     def _share(self) -> Floats:
         """(o,) share of its operator's inputs that each node takes."""
-        return np.sqrt(self._shares(0) * self._shares(1))
+        left, right = (self._shares(self._plan.taken_share(side)) for side in (0, 1))
+        return np.sqrt(left * right)
 
-    def _shares(self, which: int) -> Floats:
-        plan, instances = self._plan, self._plan.instances
+    def _shares(self, shares: Floats) -> Floats:
+        """(o,) shares of nodes, by those of instances ((k,)); what combines parts has all."""
+        instances = self._plan.instances
         if len(instances) == 0:
             return np.ones(len(self._row))
-        shares = input_shares(self._queries, instances, plan.partitions)[which].copy()
         if instances.feeds is not None:
+            shares = shares.copy()
             feeding = instances.feeds >= 0
             combines = np.isin(instances.pair, instances.pair[feeding]) & ~feeding
             shares[combines] = 1.0

@@ -63,7 +63,7 @@ class Search:
         self.problem, self.model = problem, model
         self.enumerator = Enumerator(problem)
         graph = self.enumerator.graph
-        pinned = graph.graph.pinned()
+        pinned = graph.node
         anywhere = np.where(pinned >= 0, pinned, problem.sinks[0])
         self.graph = GraphBuilder(problem).graph(
             plan_of_nodes(problem, graph, anywhere, "costream")

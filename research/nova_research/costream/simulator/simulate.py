@@ -28,8 +28,8 @@ from nova_research.costream.simulator.stages import Stages, stages_of
 from nova_research.costream.training.traces import BEHIND, MEASURED_S, WARM_UP_S, Labels
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Bools, Floats
-    from nova_core.model.query_plan import QueryPlan
 
 QUINTILES = np.array([-1.28, -0.52, 0.0, 0.52, 1.28]) + 0.2
 """Ages of results' oldest readings: medians of fifths of a normal distribution, in standard
@@ -102,7 +102,7 @@ def digest_of(constants: Constants) -> str:
 
 
 def simulate(
-    plan: QueryPlan,
+    plan: Plan,
     constants: Constants | None = None,
     *,
     warm_up_s: float = WARM_UP_S,
@@ -171,7 +171,7 @@ def median_ms(amount: Floats, mean: Floats, deviation: Floats) -> float:
     return 1e3 * max(middle, 1e-6)
 
 
-def _counts(stages: Stages, plan: QueryPlan, outcome: Outcome) -> dict[str, OperatorCount]:
+def _counts(stages: Stages, plan: Plan, outcome: Outcome) -> dict[str, OperatorCount]:
     """Tuples through each operator; filters and projections by the operator they run with."""
     graph = plan.graph
     into: dict[int, float] = defaultdict(float)
@@ -181,11 +181,11 @@ def _counts(stages: Stages, plan: QueryPlan, outcome: Outcome) -> dict[str, Oper
         into[operator] += float(taken[s])
         if not stages.feeds[s]:
             out[operator] += float(outcome.emitted[s])
-    operators = graph.graph.operators
+    operators = list(graph)
     for number in graph.fused.tolist():
         above = operators[number].inputs[0]
         into[number] = out[above]
-        out[number] = out[above] * operators[number].output_rate / operators[above].output_rate
+        out[number] = out[above] * operators[number].rate / operators[above].rate
     return {
         operators[number].id: OperatorCount(into[number], out[number]) for number in sorted(into)
     }

@@ -14,8 +14,6 @@ from msgspec import UNSET
 
 from nova_core.errors import NovaError
 from nova_core.model.queries import Aggregate, Join, LogicalOperator, Project, inputs_of
-from nova_core.model.query_graph import PARTIAL
-from nova_core.model.query_plan import input_shares
 from nova_research.costream.learned.graph import Hosts
 from nova_research.costream.simulator.kernels.simulation import (
     AGGREGATE,
@@ -32,8 +30,8 @@ from nova_research.costream.simulator.kernels.simulation import (
 )
 
 if TYPE_CHECKING:
+    from nova_core.model.plan import Plan
     from nova_core.model.problem import Bools, Floats, Ints
-    from nova_core.model.query_plan import QueryPlan
     from nova_research.costream.simulator.kernels.simulation import Records
 
 FIELD_BYTES = 9
@@ -73,7 +71,7 @@ class Stages:
         return inside
 
 
-def stages_of(plan: QueryPlan) -> Stages:
+def stages_of(plan: Plan) -> Stages:
     """The stages of a plan.
 
     Raises:
@@ -83,9 +81,9 @@ def stages_of(plan: QueryPlan) -> Stages:
 
 
 class _Builder:
-    def __init__(self, plan: QueryPlan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.graph
-        self.operators = plan.graph.graph.operators
+        self.operators = list(plan.graph)
         self.logical: list[dict[str, LogicalOperator]] = [
             {one.id: one for one in query.operators} for query in plan.problem.queries
         ]
@@ -100,7 +98,7 @@ class _Builder:
         body = self.graph.bodies[plan.instances.pair]
         feeds = plan.instances.feeds
         feeds = np.full(count, -1) if feeds is None else feeds
-        pinned = np.flatnonzero(self.graph.graph.pinned() >= 0)
+        pinned = np.flatnonzero(self.graph.node >= 0)
         operator = np.append(body, pinned)
         fed = np.append(feeds < 0, np.ones(len(pinned), bool))
         order = np.lexsort((fed, operator))
@@ -158,7 +156,7 @@ class _Builder:
 
     def _nodes(self) -> Ints:
         """(s,) node of each stage."""
-        node = self.graph.graph.pinned()[self.operator]
+        node = self.graph.node[self.operator]
         placed = self.instance >= 0
         node[placed] = self.plan.instances.node[self.instance[placed]]
         return node
@@ -168,14 +166,14 @@ class _Builder:
         nominal = np.zeros((len(stage), 2))
         np.add.at(nominal, (link["consumer"], link["side"]), rate)
         emitted = self._emitted()
-        left = input_shares(self.graph, self.plan.instances, self.plan.partitions)[0]
+        left = self.plan.taken_share(0)
         feeds = self.plan.instances.feeds
         combining = set() if feeds is None else set(feeds.tolist())
         for s, operator in enumerate(self.operator.tolist()):
             one, row = self.operators[operator], stage[s]
             if one.kind in ("source", "sink"):
                 row["kind"] = SOURCE if one.kind == "source" else SINK
-                row["rate"] = one.output_rate
+                row["rate"] = one.rate
                 continue
             logical = self.logical[one.query][one.logical]
             windows = _windows(logical)
@@ -201,7 +199,7 @@ class _Builder:
                 whole = instance in combining or self.feeds[s]
                 row["groups"] = logical.groups * (1.0 if whole else left[instance])
                 row["combines"] = instance in combining or any(
-                    self.operators[above].expression == PARTIAL for above in one.inputs
+                    self.operators[above].partial for above in one.inputs
                 )
 
     def _kept(self, query: int, operator: LogicalOperator) -> list[bool]:
@@ -225,8 +223,8 @@ class _Builder:
     def _emitted(self) -> Floats:
         """(s,) tuples/s that each stage emits, as the problem estimates it."""
         plan, links = self.plan, self.plan.links
-        emitted = np.array([self.operators[one].output_rate for one in self.operator.tolist()])
-        sent = input_shares(self.graph, plan.instances, plan.partitions)[2]
+        emitted = self.graph.rate[self.operator]
+        sent = plan.emitted_share
         placed = self.instance >= 0
         if plan.instances.feeds is not None:
             sent = sent.copy()
@@ -264,7 +262,7 @@ class _Builder:
         for one in self.graph.fused.tolist():
             root = int(self.graph.root[one])
             above = self.operators[self.operators[one].inputs[0]]
-            per_root[root] += above.output_rate / self.operators[root].output_rate
+            per_root[root] += above.rate / self.operators[root].rate
         steps = np.where(self.feeds, 0.0, per_root[self.operator])
         return steps + np.bincount(producer, share, len(steps))
 

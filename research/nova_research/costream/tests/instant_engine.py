@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.plan import Plan
 from nova_engines.query_flow import Readings, from_plan
 from nova_engines.query_results import QueryResults, QueryRows, Span
 from nova_engines.results import ResultRecords
@@ -41,7 +41,7 @@ class InstantClock:
 class InstantJob:
     """A job whose results are as old as `DELAY_US` when they arrive."""
 
-    def __init__(self, engine: InstantEngine, plan: QueryPlan, readings: Readings, name: str):
+    def __init__(self, engine: InstantEngine, plan: Plan, readings: Readings, name: str):
         self.engine, self.plan, self.workload, self.name = engine, plan, readings, name
         self.flow = from_plan(plan)
         self.document = self.flow.to_json()
@@ -146,7 +146,7 @@ class InstantEngine:
         self._lock = threading.Lock()
 
     def start_queries(
-        self, plan: QueryPlan, readings: Callable[[int], Readings], name: str, results: str
+        self, plan: Plan, readings: Callable[[int], Readings], name: str, results: str
     ) -> InstantJob:
         """Have a plan run."""
         self.started.append(name)

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nova_core.model.plan import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, PairLatencies, Problem, Sources
 from nova_core.model.queries import queries_of
-from nova_core.model.query_graph import expand
-from nova_core.model.query_plan import QueryPlan
 
 FILTER = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}
 
@@ -61,14 +59,6 @@ def problem_on(
     )
 
 
-def plan_on(problem: Problem, hosts: Sequence[int]) -> QueryPlan:
+def plan_on(problem: Problem, hosts: Sequence[int]) -> Plan:
     """Every operator whole on the given node."""
-    graph = expand(problem, push_filters=False, split_aggregates=False)
-    return QueryPlan(
-        problem=problem,
-        strategy="by hand",
-        objective="latency",
-        partitions=Partitions.uncut(graph.input_rate),
-        instances=Instances.whole(np.array(hosts, np.int64)),
-        graph=graph,
-    )
+    return Plan.whole(problem, np.array(hosts, np.int64), "by hand")

@@ -18,7 +18,7 @@ from nova_workloads.topology import generate
 
 def chains(found: Candidates) -> list[list[int]]:
     """Every way from a source to a sink, as columns of the placements."""
-    graph = found.graph.graph
+    graph = found.graph
     column = {int(one): row for row, one in enumerate(found.operators.tolist())}
     ways = []
 
@@ -36,7 +36,7 @@ def chains(found: Candidates) -> list[list[int]]:
 
 
 def keeps_rules(found: Candidates, high: np.ndarray, low: np.ndarray) -> None:
-    graph = found.graph.graph
+    graph = found.graph
     kinds = [graph[one].kind for one in found.operators.tolist()]
     for row in range(len(found)):
         nodes = found.nodes(row)

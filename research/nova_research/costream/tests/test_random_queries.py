@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
+from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.files import read_problem
 from nova_core.model.problem import Problem
-from nova_core.model.query_graph import expand
 from nova_core.model.syntax import dump
 from nova_research.costream.corpus.random_queries import BENCHMARKS, RandomQuery, random_query
 from nova_research.costream.corpus.ranges import MOST_BYTES, MOST_SECONDS, PAPER, RACK, Ranges
@@ -62,8 +62,8 @@ def test_nova_counts_on_the_rates_that_follow_from_the_values(
 ) -> None:
     query = random_query([seed], load_, ranges)
     problem = problem_of(query, tmp_path_factory.mktemp("query"))
-    graph = expand(problem, push_filters=False, split_aggregates=False).graph
-    found = {one.logical: one.output_rate for one in graph.operators if one.logical}
+    graph = graph_of(problem, Rewriting(True, True))
+    found = {one.logical: one.rate for one in graph if one.logical}
     for name, rate in query.rates.items():
         if name == "agg":
             # Nova counts whole groups, and no more results than tuples.

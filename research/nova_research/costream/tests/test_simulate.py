@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simulated_placements import FILTER, aggregate, join, plan_on, problem_on
 
 from nova_core.errors import NovaError
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.plan import Plan
 from nova_core.strategies import place
 from nova_research.costream.simulator.kernels.simulation import Constants
 from nova_research.costream.simulator.simulate import Simulated, median_ms, read_constants, simulate
@@ -24,7 +24,7 @@ FREE = Constants(*([0.0] * len(Constants())))._replace(buffer_kb=512.0)
 """Work costs nothing, and nothing waits."""
 
 
-def run(plan: QueryPlan, constants: Constants | None = None, **seconds: float) -> Simulated:
+def run(plan: Plan, constants: Constants | None = None, **seconds: float) -> Simulated:
     return simulate(plan, Constants() if constants is None else constants, **seconds)
 
 
@@ -178,7 +178,7 @@ def test_pieces_of_operators_do_what_the_whole_does(keys: int) -> None:
     capacity = np.array([10, 10, 400, 400, 400, 400, 400, 10], np.float64)
     nodes = replace(problem.nodes, capacity=capacity, position=rng.uniform(0, 20, (8, 2)))
     plan = place(replace(problem, nodes=nodes), "nova")
-    assert isinstance(plan, QueryPlan)
+    assert isinstance(plan, Plan)
     assert len(plan.instances) > 1
     assert plan.by_key.any() == (keys > 1)
     whole = run(plan_on(problem, [2]), FREE)
@@ -199,7 +199,7 @@ def test_partial_aggregates_add_up() -> None:
     rng = np.random.default_rng(5)
     nodes = replace(problem.nodes, position=rng.uniform(0, 100, (8, 2)))
     plan = place(replace(problem, sources=sources, nodes=nodes), "nova")
-    assert isinstance(plan, QueryPlan)
+    assert isinstance(plan, Plan)
     assert len(plan.instances) == 3
     assert run(plan, FREE).labels.throughput == pytest.approx(4)
 
@@ -230,7 +230,7 @@ shapes = st.sampled_from(
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> QueryPlan:
+def plans(draw: st.DrawFn) -> Plan:
     operators, sources, placed = draw(shapes)
     rates = draw(st.lists(st.integers(1, 3000), min_size=sources, max_size=sources))
     problem = problem_on(
@@ -246,17 +246,17 @@ def plans(draw: st.DrawFn) -> QueryPlan:
 
 @settings(max_examples=150, deadline=None)
 @given(plans())
-def test_nothing_comes_out_that_did_not_go_in(plan: QueryPlan) -> None:
+def test_nothing_comes_out_that_did_not_go_in(plan: Plan) -> None:
     found = run(plan)
-    graph = plan.graph.graph
-    for one in graph.operators:
+    graph = plan.graph
+    for one in graph:
         count = found.operators[one.id]
         assert count.records_in >= 0
         assert count.records_out >= 0
         above = sum(found.operators[graph[number].id].records_out for number in one.inputs)
         assert count.records_in <= above * (1 + 1e-6) + 1e-6
         if one.kind == "source":
-            assert count.records_out <= one.output_rate * 8 + 1e-6
+            assert count.records_out <= one.rate * 8 + 1e-6
         if one.kind == "filter":
             assert count.records_out == pytest.approx(count.records_in / 2)
         if one.kind == "aggregate":
@@ -280,13 +280,13 @@ def test_nothing_comes_out_that_did_not_go_in(plan: QueryPlan) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(plans())
-def test_the_same_run_comes_out_the_same(plan: QueryPlan) -> None:
+def test_the_same_run_comes_out_the_same(plan: Plan) -> None:
     assert run(plan) == run(plan)
 
 
 @settings(max_examples=60, deadline=None)
 @given(plans(), st.sampled_from([1.5, 4.0]))
-def test_more_cpu_never_gives_clearly_less(plan: QueryPlan, more: float) -> None:
+def test_more_cpu_never_gives_clearly_less(plan: Plan, more: float) -> None:
     problem = plan.problem
     assert problem.nodes.cpu is not None
     nodes = replace(problem.nodes, cpu=problem.nodes.cpu * more)
@@ -300,7 +300,7 @@ def test_more_cpu_never_gives_clearly_less(plan: QueryPlan, more: float) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(plans(), st.sampled_from([0.1, 0.5]))
-def test_less_bandwidth_never_gives_less_latency(plan: QueryPlan, less: float) -> None:
+def test_less_bandwidth_never_gives_less_latency(plan: Plan, less: float) -> None:
     problem = plan.problem
     links = problem.measured
     assert links is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError, PlanError, ProblemError
-from nova_core.model.query_plan import QueryPlan
+from nova_core.model.plan import Plan
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
@@ -37,7 +37,7 @@ def problem_of_trace(text: str, trace: str) -> Problem:
     ).problem()
 
 
-def plan_of_trace(text: str, problem: Problem, trace: str) -> QueryPlan:
+def plan_of_trace(text: str, problem: Problem, trace: str) -> Plan:
     """A trace's plan.
 
     Args:
@@ -58,7 +58,7 @@ def plan_of_trace(text: str, problem: Problem, trace: str) -> QueryPlan:
         for derived in _DERIVED:
             raw.pop(derived, None)
     plan = plan_of(typed(raw, path, PlanDocument, "nova_plan", VERSION, PlanError), problem, path)
-    if not isinstance(plan, QueryPlan):
+    if not problem.queries:
         raise NovaError(f"trace {trace}: its plan is of joins of pairs; one of queries is needed")
     return plan
 

@@ -18,7 +18,7 @@ from nova_research.costream.learned.network import CLASSES, REGRESSIONS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nova_core.model.query_plan import QueryPlan
+    from nova_core.model.plan import Plan
 
 STRUCTURES = ("linear", "linear-agg", "two-way", "two-way-agg", "three-way", "three-way-agg")
 BEHIND = 0.02
@@ -131,7 +131,7 @@ def table_of(traces: Iterable[Trace]) -> pa.Table:
     return pa.Table.from_pylist([asdict(one) for one in traces], schema=schema())
 
 
-def documents_of(plan: QueryPlan) -> tuple[str, str]:
+def documents_of(plan: Plan) -> tuple[str, str]:
     """A plan's problem and the plan, as JSON."""
     from nova_core.model.plan_writing import plan_document
     from nova_core.model.problem_writing import problem_document

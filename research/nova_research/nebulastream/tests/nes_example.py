@@ -13,9 +13,9 @@
 
 from __future__ import annotations
 
-from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_research.nebulastream.hierarchy import Hierarchy
 from nova_research.nebulastream.placing import Resources
+from nova_research.operators import Operator, OperatorGraph
 
 TOPOLOGY = Hierarchy(0, {1: [0], 2: [0], 3: [1], 4: [1, 2], 5: [2], 6: [3, 4], 7: [4, 5], 8: [5]})
 

@@ -19,11 +19,11 @@ from nes_example import (
 from problem_families import FAMILIES
 
 from nova_core.errors import InfeasibleError
-from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.model.verify import verify
 from nova_core.strategies import create
 from nova_research.nebulastream.hierarchy import Hierarchy, select_paths
 from nova_research.nebulastream.placing import Resources, bottom_up, top_down
+from nova_research.operators import Operator, OperatorGraph
 
 # The ways of both sources share 4, 1 and the sink.
 PATHS = select_paths(TOPOLOGY, STREAM_A)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_research.operators import Operator, OperatorGraph
 
 
 def space(seed: int, nodes: int, dimensions: int = 2) -> tuple[np.ndarray, np.ndarray]:

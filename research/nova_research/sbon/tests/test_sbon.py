@@ -14,8 +14,8 @@ from problem_families import FAMILIES, with_nodes
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate
 from nova_core.model.objectives import leg_weights
-from nova_core.model.operator_graph import Operator, OperatorGraph
 from nova_core.strategies import create, place
+from nova_research.operators import Operator, OperatorGraph
 from nova_research.sbon.comparators import (
     consumer,
     ip_multicast,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from operator_graphs import random_graph, space
 
 from nova_core.errors import ProblemError
-from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_research.operators import Operator, OperatorGraph
 from nova_research.sbon.mapping import Mapper
 from nova_research.sbon.relaxation import Placement, needs, relaxation
 from nova_research.sbon.running import (

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_core.cli import cli
+from nova_core.model.expansion import graph_of
 from nova_core.model.files import read_problem, write_problem
 from nova_core.model.problem import Problem
 from nova_core.model.query_binding import bind
-from nova_core.model.query_graph import expand
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 from nova_research.whitewater.reordering import reordered
@@ -67,14 +67,14 @@ def join(name: str, left: str, right: str, share: float, **more: Any) -> dict[st
 
 def emitted(problem: Problem) -> float:
     """Tuples/s that reach the sink."""
-    graph = expand(problem, push_filters=False, split_aggregates=False).graph
-    return sum(graph[one].output_rate for one in graph[len(graph) - 1].inputs)
+    graph = graph_of(problem)
+    return sum(graph[one].rate for one in graph[len(graph) - 1].inputs)
 
 
 def received(problem: Problem) -> float:
     """Tuples/s that joins receive."""
-    graph = expand(problem, push_filters=False, split_aggregates=False).graph
-    return sum(float(graph.demand[n]) for n, o in enumerate(graph.operators) if o.kind == "join")
+    graph = graph_of(problem)
+    return sum(float(graph.required[n]) for n, one in enumerate(graph) if one.kind == "join")
 
 
 def test_the_selective_join_comes_first(tmp_path: Path) -> None:

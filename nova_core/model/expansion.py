@@ -8,17 +8,18 @@ sources (paper, section 3.3), and decomposable aggregates get partial ones behin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.operator_graph import Operator, OperatorGraph
-from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.arrays import Ints, Strings
+from nova_core.model.graph import AGGREGATE, FILTER, JOIN, PROJECT, SINK, SOURCE, Graph, pair_graph
+from nova_core.model.problem import Problem
 from nova_core.model.queries import (
     Aggregate,
     Filter,
@@ -30,120 +31,22 @@ from nova_core.model.queries import (
 )
 from nova_core.model.query_checks import check_queries
 
-PARTIAL = "partial"
-"""Expression of an aggregate that emits partial results."""
-
 ANY_PARTS = 2**30
 
 
-@dataclass(frozen=True, eq=False)
-class QueryGraph:
-    """Queries as physical operators, with what placement needs to know.
+class Rewriting(NamedTuple):
+    """What `expand` may change in queries; by default they stay as they are written.
 
     Attributes:
-        graph: sources, filters, projections, aggregates, joins and a sink per query.
-        root: (o,) the operator each runs with: a filter with what it reads from, any other with
-            itself.
-        parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
-            an aggregate, keys of a join.
-        combines: (o,) whether an operator can be computed of partial results.
-        joins: the query's operator of each join, by its number.
-        rewriting: options of `expand`: ``push_filters`` and ``split_aggregates``.
+        push_filters: whether filters move before joins.
+        split_aggregates: whether decomposable aggregates get partial ones behind their inputs.
     """
 
-    graph: OperatorGraph
-    root: Ints
-    parts: Ints
-    combines: Bools
-    joins: Mapping[int, Join]
-    rewriting: Mapping[str, bool]
+    push_filters: bool = False
+    split_aggregates: bool = False
 
-    @cached_property
-    def links(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """(e,) producer, consumer, number of the consumer's input and tuples/s of every link.
 
-        Operators that run with others are left out; their output is that of what they run with.
-        """
-        root = self.root.tolist()
-        producer, consumer, side, rate = [], [], [], []
-        operators = self.graph.operators
-        for number, operator in enumerate(operators):
-            if root[number] == number:
-                for place, one in enumerate(operator.inputs):
-                    producer.append(root[one])
-                    consumer.append(number)
-                    side.append(place)
-                    rate.append(operators[one].output_rate)
-        return (
-            np.array(producer, np.int64),
-            np.array(consumer, np.int64),
-            np.array(side, np.int64),
-            np.array(rate, np.float64),
-        )
-
-    @cached_property
-    def carried(self) -> Ints:
-        """(e,) operator whose output a link carries: its producer, or what runs with that."""
-        rows = np.flatnonzero(self.root == np.arange(len(self.root))).tolist()
-        return np.array([one for row in rows for one in self.graph[row].inputs], np.int64)
-
-    @cached_property
-    def bodies(self) -> Ints:
-        """Operators that are placed, in order."""
-        free = self.graph.pinned() < 0
-        return np.flatnonzero(free & (self.root == np.arange(len(self.root))))
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Ids of the bodies."""
-        return [self.graph[one].id for one in self.bodies.tolist()]
-
-    @cached_property
-    def input_rate(self) -> Floats:
-        """(2b,) tuples/s of what bodies receive: left and right of a join; of others all, and 0."""
-        _, consumer, side, rate = self.links
-        row = np.searchsorted(self.bodies, np.arange(len(self.root)))
-        joins = np.array([one.kind == "join" for one in self.graph.operators])
-        body = np.isin(consumer, self.bodies)
-        at = 2 * row[consumer] + np.where(joins[consumer], side, 0)
-        return np.bincount(at[body], rate[body], 2 * len(self.bodies)).astype(np.float64)
-
-    @cached_property
-    def runs_with(self) -> Mapping[int, list[str]]:
-        """Ids of the filters and projections that run with an operator, by its number."""
-        ids: dict[int, list[str]] = defaultdict(list)
-        for one in self.fused.tolist():
-            ids[int(self.root[one])].append(self.graph[one].id)
-        return ids
-
-    @cached_property
-    def fused(self) -> Ints:
-        """Operators that run with others, in order."""
-        return np.flatnonzero(self.root != np.arange(len(self.root)))
-
-    @cached_property
-    def required(self) -> Floats:
-        """(o,) tuples/s each body receives, 0 of all others: C_r (paper, section 2.2)."""
-        _, consumer, _, rate = self.links
-        rates = np.bincount(consumer, rate, len(self.root)).astype(np.float64)
-        rates[self.graph.pinned() >= 0] = 0.0
-        return rates
-
-    @cached_property
-    def paths(self) -> Floats:
-        """(e,) source-to-sink paths through every link."""
-        producer, consumer, _, _ = self.links
-        ends, many = list(zip(producer.tolist(), consumer.tolist(), strict=True)), len(self.root)
-        before, after = [0.0] * many, [0.0] * many
-        for number, operator in enumerate(self.graph.operators):
-            before[number] = float(operator.kind == "source")
-            after[number] = float(operator.kind == "sink")
-        # Links are in the order of their consumers, which come after their producers.
-        for one, other in ends:
-            before[other] += before[one]
-        for one, other in reversed(ends):
-            after[one] += after[other]
-        return np.array([before[one] * after[other] for one, other in ends], np.float64)
+AS_WRITTEN = Rewriting()
 
 
 @dataclass(frozen=True)
@@ -234,15 +137,35 @@ class _Flow:
     pending: tuple[tuple[str, float], ...] = ()
 
 
+@dataclass
+class _Row:
+    """An operator before it is a row of the graph's columns."""
+
+    id: str
+    kind: int
+    inputs: tuple[int, ...]
+    rate: float = 0.0
+    node: int = -1
+    source: int = -1
+    query: int = -1
+    root: int = -1
+    parts: int = 1
+    combines: bool = False
+    partial: bool = False
+    logical: str = ""
+
+
+class _Ids(list[str]):
+    def of(self, operators: Ints) -> Strings:
+        return np.array([self[one] for one in operators.tolist()], np.str_)
+
+
 class _Expansion:
     def __init__(self, problem: Problem, split: bool) -> None:
         self._problem = problem
         self._split = split
-        self.operators: list[Operator] = []
-        self.root: list[int] = []
-        self.parts: list[int] = []
-        self.combines: list[bool] = []
-        self.joins: dict[int, Join] = {}
+        self._rows: list[_Row] = []
+        self._joins: dict[int, Join] = {}
         sources = problem.sources
         self._by_stream: dict[str, list[int]] = defaultdict(list)
         for number, stream in enumerate(sources.stream.tolist()):
@@ -250,15 +173,45 @@ class _Expansion:
         self._sources: dict[int, _Flow] = {}
         self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
 
-    def add(
-        self, operator: Operator, root: int | None = None, parts: int = 1, combines: bool = False
-    ) -> int:
-        number = len(self.operators)
-        self.operators.append(operator)
-        self.root.append(number if root is None else root)
-        self.parts.append(parts)
-        self.combines.append(combines)
+    def add(self, row: _Row) -> int:
+        number = len(self._rows)
+        if row.root < 0:
+            row.root = number
+        self._rows.append(row)
         return number
+
+    def graph(self) -> Graph:
+        """What was added, as columns.
+
+        Raises:
+            ProblemError: for two operators of one name, and a rate that is no finite number.
+        """
+        rows = self._rows
+        seen: set[str] = set()
+        for one in rows:
+            if one.id in seen:
+                raise ProblemError(f"operator {one.id!r} is there twice")
+            seen.add(one.id)
+            if not np.isfinite(one.rate):
+                raise ProblemError(f"operator {one.id!r}: emits {one.rate} tuples/s; use less")
+        count = [len(one.inputs) for one in rows]
+        return Graph(
+            ids=_Ids(one.id for one in rows),
+            kind=np.array([one.kind for one in rows], np.int64),
+            input_at=np.cumsum([0, *count]),
+            input=np.array([one for row in rows for one in row.inputs], np.int64),
+            rate=np.array([one.rate for one in rows], np.float64),
+            node=np.array([one.node for one in rows], np.int64),
+            source=np.array([one.source for one in rows], np.int64),
+            query=np.array([one.query for one in rows], np.int64),
+            root=np.array([one.root for one in rows], np.int64),
+            parts=np.array([one.parts for one in rows], np.int64),
+            combines=np.array([one.combines for one in rows], bool),
+            partial=np.array([one.partial for one in rows], bool),
+            joins=self._joins,
+            logical=[one.logical for one in rows],
+            queries=len(self._problem.queries),
+        )
 
     def stream(self, name: str) -> list[_Flow]:
         """A flow per source of a logical stream."""
@@ -266,9 +219,7 @@ class _Expansion:
         for row in self._by_stream[name]:
             if row not in self._sources:
                 rate, label = float(s.rate[row]), str(s.ids[row])
-                number = self.add(
-                    Operator(label, "source", output_rate=rate, node=int(s.node[row]), query=-1)
-                )
+                number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row))
                 key = "" if s.key is None else str(s.key[row])
                 self._sources[row] = _Flow(number, rate, rate, key, label)
             flows.append(self._sources[row])
@@ -295,7 +246,7 @@ class _Expansion:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])
         sink = self._problem.node_index[query.sink]
-        self.add(Operator(f"{query.id}/sink", "sink", ends, node=sink, query=number))
+        self.add(_Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
 
     def _unary(
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
@@ -304,16 +255,16 @@ class _Expansion:
         rate = flow.rate * share
         joins = share <= 1
         number = self.add(
-            Operator(
+            _Row(
                 f"{name}({flow.label})",
-                "filter" if isinstance(operator, Filter) else "project",
+                FILTER if isinstance(operator, Filter) else PROJECT,
                 (flow.operator,),
                 rate,
                 query=query,
+                root=self._rows[flow.operator].root if joins else -1,
+                parts=1 if joins else ANY_PARTS,
                 logical=operator.id,
-            ),
-            self.root[flow.operator] if joins else None,
-            1 if joins else ANY_PARTS,
+            )
         )
         if moved:
             pending = (*flow.pending, (operator.id, share))
@@ -360,10 +311,17 @@ class _Expansion:
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
             number = self.add(
-                Operator(f"{name}({label})", "join", ends, rate, query=query, logical=operator.id),
-                parts=operator.keys,
+                _Row(
+                    f"{name}({label})",
+                    JOIN,
+                    ends,
+                    rate,
+                    query=query,
+                    parts=operator.keys,
+                    logical=operator.id,
+                )
             )
-            self.joins[number] = operator
+            self._joins[number] = operator
             key = one.key if one.key == other.key else ""
             joined.append(_Flow(number, rate, nominal, key, label, pending))
         return joined
@@ -395,12 +353,16 @@ class _Expansion:
                 for flow in members
             ]
             number = self.add(
-                Operator(
-                    whole, "aggregate", tuple(ends), emitted, query=query, logical=operator.id
-                ),
-                None,
-                operator.groups,
-                operator.decomposable,
+                _Row(
+                    whole,
+                    AGGREGATE,
+                    tuple(ends),
+                    emitted,
+                    query=query,
+                    parts=operator.groups,
+                    combines=operator.decomposable,
+                    logical=operator.id,
+                )
             )
             label = key or operator.id
             results.append(_Flow(number, emitted, emitted, key, label))
@@ -408,22 +370,21 @@ class _Expansion:
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        root = self.operators[self.root[flow.operator]]
-        here = root.node is None or self._room[root.node] >= flow.rate
+        root = self._rows[self._rows[flow.operator].root]
+        here = root.node < 0 or self._room[root.node] >= flow.rate
         if most >= flow.rate or not here:
             return flow.operator
         return self.add(
-            Operator(
-                f"{name}.{PARTIAL}({flow.label})",
-                "aggregate",
+            _Row(
+                f"{name}.partial({flow.label})",
+                AGGREGATE,
                 (flow.operator,),
                 most,
                 query=query,
-                expression=PARTIAL,
+                parts=operator.groups,
+                partial=True,
                 logical=operator.id,
-            ),
-            None,
-            operator.groups,
+            )
         )
 
 
@@ -436,29 +397,36 @@ def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:
     return _Flow(flow.operator, flow.rate, nominal, flow.key, flow.label, pending)
 
 
-def expand(
-    problem: Problem, *, push_filters: bool = True, split_aggregates: bool = True
-) -> QueryGraph:
-    """A problem's queries as one graph of physical operators.
+def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:
+    """What a problem asks to place: its pairs, or its queries' physical operators.
+
+    A problem keeps the graphs that were made of it.
 
     Args:
-        problem: with the queries.
-        push_filters: whether filters move before joins.
-        split_aggregates: whether decomposable aggregates get partial ones behind their inputs.
+        problem: with the joins or queries.
+        rewriting: how queries may be changed; pairs stay as they are.
+
+    Raises:
+        ProblemError: for unknown names, missing keys, or a join without pairs.
+    """
+    kept: dict[Rewriting, Graph] = problem.graphs
+    if rewriting not in kept:
+        kept[rewriting] = expand(problem, rewriting) if problem.queries else pair_graph(problem)
+    return kept[rewriting]
+
+
+def expand(problem: Problem, rewriting: Rewriting) -> Graph:
+    """A problem's queries as one graph of physical operators; `graph_of` keeps it.
 
     Raises:
         ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
-    expansion = _Expansion(problem, split_aggregates)
+    expansion = _Expansion(problem, rewriting.split_aggregates)
     for number, query in enumerate(problem.queries):
-        steps = pushed(query) if push_filters else [_Step(o, inputs_of(o)) for o in query.operators]
+        if rewriting.push_filters:
+            steps = pushed(query)
+        else:
+            steps = [_Step(one, inputs_of(one)) for one in query.operators]
         expansion.query(number, query, steps, f"{problem.name}: queries[{number}]")
-    return QueryGraph(
-        OperatorGraph(expansion.operators),
-        np.array(expansion.root, np.int64),
-        np.array(expansion.parts, np.int64),
-        np.array(expansion.combines, bool),
-        expansion.joins,
-        {"push_filters": push_filters, "split_aggregates": split_aggregates},
-    )
+    return expansion.graph()

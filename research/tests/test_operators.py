@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nova_core.errors import ProblemError
-from nova_core.model.operator_graph import Operator, OperatorGraph
+from nova_research.operators import Operator, OperatorGraph
 
 SOURCE = Operator("s", "source", output_rate=4.0, node=0)
 

@@ -1,8 +1,7 @@
-"""Queries as graphs of operators: sources, filters, aggregates, joins and sinks.
+"""Graphs of operators as objects, as the papers' algorithms walk them.
 
-A graph describes any query as the join matrix describes two-way joins: which operator feeds which,
-how much it emits, and where it must run. Strategies of SBON (Stream-Based Overlay Networks),
-WhiteWater and Nova's own operator graphs place it; edges carry the producer's output.
+`nova_core.model.graph` has the same as columns. Here operators can also be made one by one, which
+Nova's problems do not have: multicasts, memory, and needs other than what is received.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from nova_core.errors import ProblemError
+from nova_core.model.graph import Graph
 from nova_core.model.problem import Floats, Ints, Problem
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "multicast", "sink")
@@ -115,6 +115,25 @@ class OperatorGraph:
                 Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join)
             )
         return cls(operators)
+
+    @classmethod
+    def of_graph(cls, graph: Graph) -> OperatorGraph:
+        """The operators of a graph, in its order."""
+        return cls(
+            [
+                Operator(
+                    one.id,
+                    one.kind,
+                    one.inputs,
+                    one.rate,
+                    None if one.node < 0 else one.node,
+                    query=one.query,
+                    expression="partial" if one.partial else "",
+                    logical=one.logical,
+                )
+                for one in graph
+            ]
+        )
 
     def __len__(self) -> int:
         return len(self.operators)

@@ -1,0 +1,353 @@
+"""What is placed, as a graph: operators, and which of them feeds which, as columns.
+
+A graph describes pairs of a join matrix and whole queries alike: a pair is the smallest query, a
+join between two sources and a sink. Units: rates in tuples/s, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from nova_core.model.arrays import Bools, Floats, Ints, Strings
+from nova_core.model.problem import Problem
+from nova_core.model.queries import Join
+
+KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
+SOURCE, FILTER, PROJECT, AGGREGATE, JOIN, SINK = range(len(KINDS))
+
+
+class Ids(Protocol):
+    """Names of operators; unlike a list, it may make each name when it is asked for."""
+
+    def __getitem__(self, operator: int, /) -> str:
+        """The name of one operator."""
+
+    def of(self, operators: Ints) -> Strings:
+        """(k,) names of some operators."""
+
+
+class Operator(NamedTuple):
+    """One operator of a graph, for who looks at single ones.
+
+    Attributes:
+        id: unique in its graph.
+        kind: one of KINDS.
+        inputs: operators whose output it receives, by their number.
+        rate: tuples/s it emits to each operator that receives from it; of a sink 0.
+        node: it must run on, -1 for one that can be placed.
+        query: number of its query, or of a pair's join; -1 of a source.
+        logical: id of the query's operator it is one of; empty where there is none.
+        partial: whether it emits partial results of an aggregate.
+    """
+
+    id: str
+    kind: str
+    inputs: tuple[int, ...]
+    rate: float
+    node: int
+    query: int
+    logical: str
+    partial: bool
+
+
+class Links(NamedTuple):
+    """Links between operators, ordered by their consumer.
+
+    Attributes:
+        producer: (e,) operator. What runs with another one counts as that.
+        consumer: (e,) operator.
+        side: (e,) number of the consumer's input.
+        rate: (e,) tuples/s.
+    """
+
+    producer: Ints
+    consumer: Ints
+    side: Ints
+    rate: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Operators, producers before consumers.
+
+    Attributes:
+        ids: names of the operators.
+        kind: (o,) rows of KINDS.
+        input_at: (o + 1,) where each operator's inputs begin in ``input``.
+        input: operators whose output each one receives.
+        rate: (o,) tuples/s each emits; 0 of sinks.
+        node: (o,) node it must run on, -1 for one that can be placed.
+        source: (o,) row of the problem's sources, -1 of others.
+        query: (o,) number of its query, or of a pair's join; -1 of sources.
+        root: (o,) the operator each runs with: a filter with what it reads from, any other with
+            itself.
+        parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
+            an aggregate, keys of a join.
+        combines: (o,) whether an operator can be computed of partial results.
+        partial: (o,) whether it emits partial results of an aggregate.
+        joins: the query's operator of each join that has keys, by its number.
+        logical: (o,) ids of the queries' operators, empty where there is none; None for pairs.
+        queries: how many queries there are, or joins of pairs.
+    """
+
+    ids: Ids
+    kind: Ints
+    input_at: Ints
+    input: Ints
+    rate: Floats
+    node: Ints
+    source: Ints
+    query: Ints
+    root: Ints
+    parts: Ints
+    combines: Bools
+    partial: Bools
+    joins: Mapping[int, Join]
+    logical: Sequence[str] | None
+    queries: int
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __getitem__(self, operator: int) -> Operator:
+        return Operator(
+            self.ids[operator],
+            KINDS[self.kind[operator]],
+            tuple(self.inputs(operator).tolist()),
+            float(self.rate[operator]),
+            int(self.node[operator]),
+            int(self.query[operator]),
+            "" if self.logical is None else self.logical[operator],
+            bool(self.partial[operator]),
+        )
+
+    def __iter__(self) -> Iterator[Operator]:
+        return map(self.__getitem__, range(len(self)))
+
+    def inputs(self, operator: int) -> Ints:
+        """Operators whose output one receives."""
+        inputs: Ints = self.input[self.input_at[operator] : self.input_at[operator + 1]]
+        return inputs
+
+    @cached_property
+    def links(self) -> Links:
+        """Links between operators, without those of what runs with others."""
+        count = np.diff(self.input_at)
+        consumer = np.repeat(np.arange(len(self)), count)
+        side = np.arange(len(consumer)) - self.input_at[consumer]
+        own = self.root[consumer] == consumer
+        sender = self.input[own]
+        return Links(self.root[sender], consumer[own], side[own], self.rate[sender])
+
+    @cached_property
+    def carried(self) -> Ints:
+        """(e,) operator whose output a link carries: its producer, or what runs with that."""
+        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
+        carried: Ints = self.input[self.root[consumer] == consumer]
+        return carried
+
+    @cached_property
+    def bodies(self) -> Ints:
+        """(b,) operators that are placed, in order."""
+        return np.flatnonzero((self.node < 0) & (self.root == np.arange(len(self))))
+
+    @cached_property
+    def body_of(self) -> Ints:
+        """(o,) row of each operator in ``bodies``, -1 of others."""
+        row = np.full(len(self), -1)
+        row[self.bodies] = np.arange(len(self.bodies))
+        return row
+
+    @cached_property
+    def names(self) -> Strings:
+        """(b,) names of the bodies."""
+        return self.ids.of(self.bodies)
+
+    @cached_property
+    def input_rate(self) -> Floats:
+        """(2b,) tuples/s of what bodies receive: left and right of a join; of others all, and 0."""
+        _, consumer, side, rate = self.links
+        row = self.body_of[consumer]
+        at = 2 * row + np.where(self.kind[consumer] == JOIN, side, 0)
+        placed = row >= 0
+        return np.bincount(at[placed], rate[placed], 2 * len(self.bodies)).astype(np.float64)
+
+    @cached_property
+    def required(self) -> Floats:
+        """(o,) tuples/s each body receives, 0 of all others: C_r (paper, section 2.2)."""
+        links = self.links
+        rates = np.bincount(links.consumer, links.rate, len(self)).astype(np.float64)
+        rates[self.node >= 0] = 0.0
+        return rates
+
+    @cached_property
+    def at_body(self) -> tuple[Ints, Ints]:
+        """Links by the body that they are counted with, in a run per body.
+
+        That is a link's consumer, or its producer where the consumer is a sink: first what a body
+        receives, then what it sends to sinks. A link from a source to a sink belongs to none.
+
+        Returns:
+            (b + 1,) where the runs begin, and the links.
+        """
+        producer, consumer, _, _ = self.links
+        row = np.where(self.body_of[consumer] >= 0, self.body_of[consumer], self.body_of[producer])
+        order = np.argsort(row, kind="stable")
+        offset = np.searchsorted(row[order], np.arange(len(self.bodies) + 1))
+        return offset - offset[0], order[offset[0] :]
+
+    @cached_property
+    def depth(self) -> Ints:
+        """(o,) operators on the longest way from a source to each one."""
+        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
+        producer = self.input
+        depth = np.zeros(len(self), np.int64)
+        while len(consumer):
+            least = depth[producer] + 1
+            deeper = least > depth[consumer]
+            if not deeper.any():
+                break
+            np.maximum.at(depth, consumer[deeper], least[deeper])
+        return depth
+
+    @cached_property
+    def by_depth(self) -> list[Ints]:
+        """Links in groups: what an operator receives stands before what it emits."""
+        return _groups(self.depth[self.links.consumer])
+
+    @cached_property
+    def paths(self) -> Floats:
+        """(e,) source-to-sink paths through every link."""
+        producer, consumer, _, _ = self.links
+        before = (self.kind == SOURCE).astype(np.float64)
+        after = (self.kind == SINK).astype(np.float64)
+        for rows in self.by_depth:
+            np.add.at(before, consumer[rows], before[producer[rows]])
+        for rows in reversed(self.by_depth):
+            np.add.at(after, producer[rows], after[consumer[rows]])
+        return np.asarray(before[producer] * after[consumer])
+
+    @cached_property
+    def ways(self) -> tuple[Ints, Ints]:
+        """A row per source-to-sink path: its source and its sink, by their number."""
+        producer, consumer, _, _ = self.links
+        order = np.argsort(producer, kind="stable")
+        first = np.searchsorted(producer[order], np.arange(len(self) + 1))
+        start = np.flatnonzero(self.kind[producer] == SOURCE)
+        source, reached = producer[start], consumer[start]
+        while True:
+            count = np.where(self.kind[reached] == SINK, 1, np.diff(first)[reached])
+            on_way = self.kind[reached] != SINK
+            if not on_way.any():
+                return source, reached
+            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            source, was, moves = (np.repeat(column, count) for column in (source, reached, on_way))
+            reached = was.copy()
+            reached[moves] = consumer[order[first[was[moves]] + within[moves]]]
+
+    def tuple_bytes(self, sources: Floats | None) -> Floats:
+        """(o,) bytes of a tuple each operator emits, NaN where they are not known.
+
+        A filter emits what it receives, and a join what it receives of both inputs.
+
+        Args:
+            sources: (s,) bytes of the problem's sources, or None.
+        """
+        size = np.full(len(self), np.nan)
+        if sources is None:
+            return size
+        reads = self.kind == SOURCE
+        size[reads] = sources[self.source[reads]]
+        follows = np.flatnonzero((self.kind == FILTER) | (self.kind == JOIN))
+        for rows in _groups(self.depth[follows]):
+            same = follows[rows]
+            first = self.input_at[same]
+            joins = self.kind[same] == JOIN
+            size[same] = size[self.input[first]]
+            size[same[joins]] += size[self.input[first[joins] + 1]]
+        return size
+
+    @cached_property
+    def runs_with(self) -> Mapping[int, list[str]]:
+        """Ids of the filters and projections that run with an operator, by its number."""
+        ids: dict[int, list[str]] = defaultdict(list)
+        for one in self.fused.tolist():
+            ids[int(self.root[one])].append(self.ids[one])
+        return ids
+
+    @cached_property
+    def fused(self) -> Ints:
+        """Operators that run with others, in order."""
+        return np.flatnonzero(self.root != np.arange(len(self.root)))
+
+    def upstream_sources(self, operator: int) -> list[int]:
+        """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""
+        reached, open_ = dict.fromkeys([operator]), [operator]
+        while open_:
+            below = [i for i in self.inputs(open_.pop()).tolist() if i not in reached]
+            reached.update(dict.fromkeys(below))
+            open_ += below
+        return [n for n in reached if self.kind[n] == SOURCE]
+
+
+def _groups(level: Ints) -> list[Ints]:
+    """Rows of each level, the least first, each in order."""
+    order = np.argsort(level, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
+
+
+class _PairIds:
+    """Names of a problem's sources, pairs and joins' sinks."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def __getitem__(self, operator: int) -> str:
+        p = self._problem
+        row = operator - len(p.sources)
+        if row < 0:
+            return str(p.sources.ids[operator])
+        if row < len(p.matrix):
+            return p.pair_name(row)
+        return f"{p.joins.ids[row - len(p.matrix)]}/sink"
+
+    def of(self, operators: Ints) -> Strings:
+        p, first = self._problem, len(self._problem.sources)
+        if np.array_equal(operators, np.arange(first, first + len(p.matrix))):
+            return p.pair_names()
+        return np.array([self[one] for one in operators.tolist()], np.str_)
+
+
+def pair_graph(problem: Problem) -> Graph:
+    """A problem's pairs: its sources, a join per row of the matrix, a sink per logical join."""
+    s, m, j = problem.sources, problem.matrix, problem.joins
+    sources, pairs, sinks = len(s), len(m), len(j)
+    by_join = np.argsort(m.join, kind="stable")
+    rate = np.concatenate([s.rate, m.output_rate, np.zeros(sinks)])
+    many = len(rate)
+    count = np.concatenate(
+        [np.zeros(sources, np.int64), np.full(pairs, 2), np.bincount(m.join, minlength=sinks)]
+    )
+    return Graph(
+        ids=_PairIds(problem),
+        kind=np.repeat(np.array([SOURCE, JOIN, SINK]), [sources, pairs, sinks]),
+        input_at=np.concatenate(([0], np.cumsum(count))),
+        input=np.concatenate([np.stack([m.left, m.right], axis=1).ravel(), by_join + sources]),
+        rate=rate,
+        node=np.concatenate([s.node, np.full(pairs, -1), j.sink]),
+        source=np.concatenate([np.arange(sources), np.full(pairs + sinks, -1)]),
+        query=np.concatenate([np.full(sources, -1), m.join, np.arange(sinks)]),
+        root=np.arange(many),
+        parts=np.ones(many, np.int64),
+        combines=np.zeros(many, bool),
+        partial=np.zeros(many, bool),
+        joins={},
+        logical=None,
+        queries=sinks,
+    )
