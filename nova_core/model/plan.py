@@ -357,15 +357,10 @@ class Plan:
 
     @cached_property
     def replica_share(self) -> Floats:
-        """(k,) share of its operator's replicas that each instance stands for.
-
-        Ranges of keys have different rates, and count by what they emit.
-        """
+        """(k,) share of its operator's replicas that each instance stands for."""
         i = self.instances
         total = np.bincount(i.pair, i.replicas, self.operator_count)[i.pair]
         share = np.divide(i.replicas, total, out=np.ones(len(i)), where=total > 0)
-        rows, _, emitted = self._key_shares
-        share[rows] = emitted
         return np.where(self._combined, 1.0, share)
 
     @cached_property
@@ -490,14 +485,16 @@ class Plan:
         sends = producer >= 0
         sender = producer[sends]
         emitted = self.emitted_share[sender]
-        share[sends] = self.replica_share[sender]
+        # Ranges of keys differ in what they take and emit, and count by that.
+        share[sends] = np.where(self.by_key[sender], emitted, self.replica_share[sender])
         rate[sends] *= emitted
         takes = (consumer >= 0) & ~part
         taker, sides = consumer[takes], side[takes]
-        share[takes] *= self.replica_share[taker]
         # Exactly what the instance needs where nothing else feeds it.
         needs = np.where(sides == 0, self.left_rate[taker], self.right_rate[taker])
         whole = graph.input_rate[2 * i.pair[taker] + sides]
+        taken = np.divide(needs, whole, out=np.ones(len(taker)), where=whole > 0)
+        share[takes] *= np.where(self.by_key[taker], taken, self.replica_share[taker])
         rate[takes] = needs * np.divide(
             rate[takes], whole, out=np.ones(len(taker)), where=whole > 0
         )

@@ -42,6 +42,8 @@ _MOST_PASSES = 50
 KEYS_PER_RANGE = 50
 # Weight of traffic, as a share of the mean link weight, that breaks ties between placements.
 _TIE = 1e-8
+# Costs this close, relatively, are the same: sums in another order differ by less.
+_ROUNDING = 1e-12
 
 
 def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
@@ -83,7 +85,7 @@ def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):
             attempt = _Attempt(problem, rewriting, p, sigma, start)
-            if best is None or attempt.score < best.score:
+            if best is None or attempt.better_than(best):
                 best = attempt
         if not small or not graph.partial.any():
             break
@@ -163,6 +165,11 @@ class _Attempt:
         if p.refine is not False:
             self._refine()
         self.score = (self.missing, self._cost())
+
+    def better_than(self, other: _Attempt) -> bool:
+        """Whether less is missing, or it costs less beyond rounding."""
+        (missing, cost), (theirs, least) = self.score, other.score
+        return missing < theirs or (missing == theirs and cost < least * (1 - _ROUNDING))
 
     # --- whole queries --------------------------------------------------------------------------
 
