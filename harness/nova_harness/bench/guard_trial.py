@@ -79,7 +79,7 @@ def _query_placer(nodes: int, objective: str, seed: int) -> Callable[[], Any]:
     )
     if not isinstance(made, tuple):
         place = import_module("nova_core.strategies").place
-        return lambda: place(made, objective=objective)
+        return lambda: place(replace(made), objective=objective)
     # Up to b4bfb64, queries were no part of problems.
     old = import_module("nova_core.queries")
     return lambda: old.place_queries(*made, old.QueryParameters(objective=objective))
