@@ -601,7 +601,13 @@ class Plan:
 
     def link_latency(self, latency: Floats | None = None) -> Floats:
         """(l,) ms of each link by a measured (n, n) matrix, or by coordinates when None."""
+        return self._estimated_latency if latency is None else self._latency_by(latency)
 
+    @cached_property
+    def _estimated_latency(self) -> Floats:
+        return self._latency_by(None)
+
+    def _latency_by(self, latency: Floats | None) -> Floats:
         def between(a: Ints, b: Ints) -> Floats:
             if latency is None:
                 return self.problem.distance(a, b)
