@@ -302,7 +302,7 @@ def _plan_of_sums(node: str) -> dict[str, object]:
     """A plan as `nova plan` writes it, for a query that is one aggregate."""
     return {
         "nova_plan": 2,
-        "rewriting": {"push_filters": True, "split_aggregates": True},
+        "rewriting": {"push_filters": True, "split_aggregates": True, "share_operators": True},
         "instances": [{"operator": "sums/groupaggregate", "node": node}],
         "edges": [
             {"from": "hill", "to": node, "consumer": 0, "input": "left", "carries": "numbers"},

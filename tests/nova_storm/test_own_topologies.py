@@ -17,7 +17,7 @@ PLAN: dict[str, Any] = {
     "problem": {"name": "words", "digest": ""},
     "strategy": "nova",
     "objective": "latency",
-    "rewriting": {"push_filters": True, "split_aggregates": True},
+    "rewriting": {"push_filters": True, "split_aggregates": True, "share_operators": True},
     "instances": [{"operator": "report/count", "node": "barn", "left": [0, 1], "right": [0, 1]}],
     "edges": [
         {"from": "hill", "to": "barn", "consumer": 0, "input": "left", "carries": "split"},

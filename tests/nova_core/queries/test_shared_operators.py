@@ -134,6 +134,22 @@ def test_only_what_is_alike_is_one(
     assert len(as_written) == len(graph_of(problem, Rewriting(False, False, False)))
 
 
+def test_what_emits_at_another_rate_is_another() -> None:
+    """A join behind a filter that has moved is estimated by the input before that filter."""
+    problem = topology(1)
+    rate = np.where(problem.sources.stream == "t0", 60.0, 10.0)
+    problem = replace(problem, sources=replace(problem.sources, rate=rate))
+    moved = HOT | {"input": "near", "reads": "t0"}
+    problem = asking(problem, two([HOT, NEAR | {"inputs": ["hot", "t1"]}], [NEAR, moved]))
+    graph = graph_of(problem, SHARED)
+    filters = [one.id for one in graph if one.kind == "filter"]
+    assert filters == ["one/hot(s0)", "one/hot(s1)"]
+    joins = {one.id: one.rate for one in graph if one.kind == "join"}
+    assert joins == {
+        "one/near(s0*s2)": 5, "one/near(s1*s3)": 5, "two/near(s0*s2)": 2.5, "two/near(s1*s3)": 2.5
+    }  # fmt: skip
+
+
 COLUMNS = """
 nova: 1
 name: columns
