@@ -14,7 +14,7 @@ from own_jobs_material import OwnClient, compiled_jobs
 
 from nova_core.errors import InfeasibleError
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_problem
+from nova_core.model.files import read_problem, write_plan
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 from nova_flink.home import FlinkHome
@@ -150,10 +150,13 @@ def test_a_common_part_of_a_statement_set_is_planned_once(tmp_path: Path) -> Non
         "nova.mapping": tmp_path / "mapping.yaml",
         "nova.problem-file": tmp_path / "set.json",
     }
-    settings = [f"-D{key}={value}" for key, value in given.items()]
-    client.submit(
-        {"set": ["flink", "run", "-d", *settings, "-c", "Shapes", str(jar), "set"]}, timeout_s=300
-    )
+
+    def submission(**more: Path) -> list[str]:
+        told = given | {f"nova.{name}": file for name, file in more.items()}
+        settings = [f"-D{key}={value}" for key, value in told.items()]
+        return ["flink", "run", "-d", *settings, "-c", "Shapes", str(jar), "set"]
+
+    client.submit({"set": submission()}, timeout_s=300)
     problem = read_problem(tmp_path / "set.json")
     listed = [[one.id for one in query.operators] for query in problem.queries]
     assert sorted(listed) == [[SUMS], [SUMS], [SUMS, "groupaggregate"]]
@@ -165,6 +168,17 @@ def test_a_common_part_of_a_statement_set_is_planned_once(tmp_path: Path) -> Non
     assert load == {"hill": 0, "shore": 100, "hub": 40}
     assert verify(plan).ok
     assert len(plan.query_latency()) == 3 and (plan.query_latency() > 0).all()
+
+    # The plan says of each sink where it is, though two take results of one operator.
+    write_plan(plan, tmp_path / "plan.json")
+    tasks = {}
+    for sink, node, other in (("sums", "hub", "hill"), ("copies", "hill", "hub")):
+        mapping = SET.replace(f"{sink}: {node}", f"{sink}: {other}")
+        (tmp_path / f"{sink}.yaml").write_text(mapping)
+        files = {"plan": tmp_path / "plan.json", "mapping": tmp_path / f"{sink}.yaml"}
+        tasks[f"sink {sink}: is on node {node} in the plan and on {other}"] = submission(**files)
+    for words, said in client.submit(tasks, timeout_s=300).items():
+        assert words in said, said
 
 
 def _figures(sources: list[Mapping[str, Any]]) -> dict[str, tuple[str, float]]:

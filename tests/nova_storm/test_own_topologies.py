@@ -72,6 +72,14 @@ def test_a_component_has_one_node(plan: Path) -> None:
         placement(plan, BOLTS, sources=SOURCES)
 
 
+def test_results_of_one_component_go_to_the_sinks_of_several_queries(plan: Path) -> None:
+    document = json.loads(plan.read_text())
+    document["edges"] += [{"from": "barn", "to": "mill", "producer": 0, "sink": "alarms"}]
+    plan.write_text(json.dumps(document))
+    found = placement(plan, [*BOLTS, "alarms"], sources=SOURCES)
+    assert (found["report"], found["alarms"]) == ("hub", "mill")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nova_plan": 2, "instances": []}'])
 def test_what_is_no_plan_of_queries_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
