@@ -21,7 +21,7 @@ objectives = pytest.mark.parametrize("objective", ["latency", "network-usage"])
 def test_expand(benchmark: BenchmarkFixture, case: int) -> None:
     """To make the operator graph."""
     problem = generated(case, seed=0)
-    graph = benchmark(expand, problem, Rewriting(True, True))
+    graph = benchmark(expand, problem, Rewriting(True, True, True))
     assert len(problem.queries) == 3 * case // 10 < len(graph)
 
 
@@ -29,7 +29,7 @@ def test_expand(benchmark: BenchmarkFixture, case: int) -> None:
 def test_virtual(benchmark: BenchmarkFixture, case: int, objective: str) -> None:
     """Phase II."""
     problem = generated(case, seed=0)
-    graph = graph_of(problem, Rewriting(True, True))
+    graph = graph_of(problem, Rewriting(True, True, True))
     weight = link_weights(graph, objective)
     assert benchmark(virtual_positions, graph, problem.nodes.position, weight).cost > 0
 

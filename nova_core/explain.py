@@ -215,7 +215,8 @@ def explain_cuts(plan: Plan, name: str | None = None) -> list[CutExplanation]:
     for row in np.flatnonzero(plan.replica_count > 1).tolist():
         number, instances = int(graph.bodies[row]), int(plan.replica_count[row])
         one = graph[number]
-        if name not in (None, one.id, plan.problem.queries[one.query].id):
+        queries = [plan.problem.queries[query].id for query in graph.serves[number]]
+        if name not in (None, one.id, *queries):
             continue
         left, right = (float(graph.input_rate[2 * row + side]) for side in (0, 1))
         join, parts = graph.joins.get(number), plan.partitions
@@ -266,10 +267,10 @@ def explain_links(
     explained, latency = [], plan.query_latency()
     in_queries: dict[str, float] = {}
     for row, (one, to) in enumerate(zip(sender.tolist(), receiver.tolist(), strict=True)):
-        query = operators[to].query
-        if name not in (None, queries[query].id, operators[one].id, operators[to].id):
+        of = {queries[query].id: float(latency[query]) for query in sorted(operators.serves[to])}
+        if name not in (None, *of, operators[one].id, operators[to].id):
             continue
-        in_queries[queries[query].id] = float(latency[query])
+        in_queries |= {str(name): of[str(name)]} if name in of else of
         away, end = None, int(links.consumer[row])
         if plan.virtual_position is not None and end >= 0:
             ideal = plan.virtual_position[plan.instances.pair[end]]

@@ -123,7 +123,7 @@ def _nodes(document: PlanDocument) -> dict[str, set[str]]:
             nodes.setdefault(edge.carries, set()).add(edge.source)
         if not isinstance(edge.consumer, int):
             assert isinstance(edge.producer, int)
-            query = rows[edge.producer].operator.partition("/")[0]
+            query = edge.sink or rows[edge.producer].operator.partition("/")[0]
             nodes.setdefault(query, set()).add(edge.target)
     for row in rows:
         nodes.setdefault(_called(row.operator), set()).add(row.node)

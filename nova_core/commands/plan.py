@@ -65,6 +65,12 @@ LARGE_DOCUMENT = 500_000
 @click.option(
     "--split/--no-split", "split_aggregates", default=None, help="Queries: partial aggregates."
 )
+@click.option(
+    "--share/--no-share",
+    "share_operators",
+    default=None,
+    help="Queries: place what they have in common once.",
+)
 @click.option("--seed", type=SEED, help="Of what is random in the strategy.")
 @shared.capacity_option
 @shared.set_option

@@ -1,8 +1,8 @@
 """From queries over logical streams to a graph of operators over physical ones.
 
 Filters whose predicate reads one input alone move before joins, streams are expanded to their
-sources (paper, section 3.3), and decomposable aggregates get partial ones behind their inputs
-(section 3.6). None of that changes what a query emits.
+sources (paper, section 3.3), decomposable aggregates get partial ones behind their inputs (section
+3.6), and operators that emit the same tuples become one. None of that changes what a query emits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
@@ -40,10 +41,12 @@ class Rewriting(NamedTuple):
     Attributes:
         push_filters: whether filters move before joins.
         split_aggregates: whether decomposable aggregates get partial ones behind their inputs.
+        share_operators: whether operators that emit the same tuples become one.
     """
 
     push_filters: bool = False
     split_aggregates: bool = False
+    share_operators: bool = False
 
 
 AS_WRITTEN = Rewriting()
@@ -161,10 +164,13 @@ class _Ids(list[str]):
 
 
 class _Expansion:
-    def __init__(self, problem: Problem, split: bool) -> None:
+    def __init__(self, problem: Problem, rewriting: Rewriting) -> None:
         self._problem = problem
-        self._split = split
+        self._rewriting = rewriting
         self._rows: list[_Row] = []
+        # What operators of queries do, and the rows that do it to some inputs.
+        self._does: dict[tuple[int, str], bytes] = {}
+        self._doing: dict[tuple[Any, ...], int] = {}
         self._joins: dict[int, Join] = {}
         sources = problem.sources
         self._by_stream: dict[str, list[int]] = defaultdict(list)
@@ -174,11 +180,29 @@ class _Expansion:
         self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
 
     def add(self, row: _Row) -> int:
+        """Add an operator, unless one that is there emits the same tuples at the same rate."""
         number = len(self._rows)
+        does = self._does.get((row.query, row.logical))
+        if does is not None:
+            same = self._doing.setdefault((does, row.inputs, row.rate, row.partial), number)
+            if same != number:
+                return same
         if row.root < 0:
             row.root = number
         self._rows.append(row)
         return number
+
+    def _what(self, operator: LogicalOperator) -> bytes:
+        """What an operator does to its inputs, whatever these are.
+
+        Only where tuples have columns does it say so itself; else its name stands for its
+        predicate. Columns that projections and aggregates make are called by the operator's name.
+        """
+        named = not self._problem.streams or not isinstance(operator, Filter | Join)
+        known = msgspec.to_builtins(operator)
+        for name in ("input", "inputs", "reads") if named else ("input", "inputs", "reads", "id"):
+            known.pop(name, None)
+        return msgspec.json.encode(known)
 
     def graph(self) -> Graph:
         """What was added, as columns.
@@ -231,6 +255,8 @@ class _Expansion:
         last = query.operators[-1].id
         for step in steps:
             operator = step.operator
+            if self._rewriting.share_operators:
+                self._does[number, operator.id] = self._what(operator)
             inputs = [flows[n] if n in flows else self.stream(n) for n in step.inputs]
             name = f"{query.id}/{operator.id}"
             if isinstance(operator, Join):
@@ -295,7 +321,8 @@ class _Expansion:
                 by_key[flow.key].append(flow)
             pairs = [(one, other) for one in left for other in by_key[one.key]]
         if step.inputs[0] == step.inputs[1]:
-            pairs = [(a, b) for a, b in pairs if a.operator < b.operator]
+            order = {flow.operator: place for place, flow in enumerate(left)}
+            pairs = [(a, b) for a, b in pairs if order[a.operator] < order[b.operator]]
         if not pairs:
             raise ProblemError(
                 f"{place}: match of {operator.id!r}: no {step.inputs[0]!r} has the key of a "
@@ -321,7 +348,7 @@ class _Expansion:
                     logical=operator.id,
                 )
             )
-            self._joins[number] = operator
+            self._joins.setdefault(number, operator)
             key = one.key if one.key == other.key else ""
             joined.append(_Flow(number, rate, nominal, key, label, pending))
         return joined
@@ -348,7 +375,7 @@ class _Expansion:
             emitted = min(sum(flow.rate for flow in members), most)
             ends = [
                 self._partial(query, whole, operator, flow, most)
-                if self._split and operator.decomposable and len(members) > 1
+                if self._rewriting.split_aggregates and operator.decomposable and len(members) > 1
                 else flow.operator
                 for flow in members
             ]
@@ -422,7 +449,7 @@ def expand(problem: Problem, rewriting: Rewriting) -> Graph:
         ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
-    expansion = _Expansion(problem, rewriting.split_aggregates)
+    expansion = _Expansion(problem, rewriting)
     for number, query in enumerate(problem.queries):
         if rewriting.push_filters:
             steps = pushed(query)

@@ -7,7 +7,7 @@ join between two sources and a sink. Units: rates in tuples/s, sizes in bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -41,7 +41,7 @@ class Operator(NamedTuple):
         inputs: operators whose output it receives, by their number.
         rate: tuples/s it emits to each operator that receives from it; of a sink 0.
         node: it must run on, -1 for one that can be placed.
-        query: number of its query, or of a pair's join; -1 of a source.
+        query: number of its query, the first of several, or of a pair's join; -1 of a source.
         logical: id of the query's operator it is one of; empty where there is none.
         partial: whether it emits partial results of an aggregate.
     """
@@ -84,7 +84,8 @@ class Graph:
         rate: (o,) tuples/s each emits; 0 of sinks.
         node: (o,) node it must run on, -1 for one that can be placed.
         source: (o,) row of the problem's sources, -1 of others.
-        query: (o,) number of its query, or of a pair's join; -1 of sources.
+        query: (o,) number of its query, or of a pair's join; -1 of sources, the first one of what
+            several queries share.
         root: (o,) the operator each runs with: a filter with what it reads from, any other with
             itself.
         parts: (o,) how many shares an operator can be cut into by the values of columns: groups of
@@ -285,6 +286,17 @@ class Graph:
     def fused(self) -> Ints:
         """Operators that run with others, in order."""
         return np.flatnonzero(self.root != np.arange(len(self.root)))
+
+    @cached_property
+    def serves(self) -> Sequence[Set[int]]:
+        """Numbers of the queries whose sinks each operator's tuples reach: several share it."""
+        serves: list[set[int]] = [set() for _ in range(len(self))]
+        for one in reversed(range(len(self))):
+            if self.kind[one] == SINK:
+                serves[one].add(int(self.query[one]))
+            for producer in self.inputs(one).tolist():
+                serves[producer] |= serves[one]
+        return serves
 
     def upstream_sources(self, operator: int) -> list[int]:
         """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""

@@ -136,6 +136,10 @@ class EdgeRow(_Struct, rename={"source": "from", "target": "to"}):
         list[int] | UnsetType,
         Meta(description="of the input: first and one past the last, run by run"),
     ] = UNSET
+    sink: Annotated[
+        str | UnsetType | None,
+        Meta(description="the query whose sink receives it; none of joins of pairs"),
+    ] = UNSET
     rate: Rate | UnsetType = UNSET
     latency: Annotated[float | UnsetType, Meta(description="estimated, ms")] = UNSET
     bandwidth: Annotated[
@@ -176,6 +180,10 @@ class Rewriting(_Struct):
 
     push_filters: Annotated[bool, Meta(description="filters run before joins")]
     split_aggregates: Annotated[bool, Meta(description="aggregates get partial ones")]
+    share_operators: Annotated[
+        bool,
+        Meta(description="those that emit the same tuples are one, called as in the first query"),
+    ]
 
 
 class PlanHeader(_Struct):

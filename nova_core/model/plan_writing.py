@@ -146,6 +146,10 @@ def edge_columns(plan: Plan) -> dict[str, Column]:
         "rate": e.rate,
         "latency": e.latency,
     }
+    if plan.problem.queries:
+        query = graph.query[graph.links.consumer[logical]]
+        queries = np.array([one.id for one in plan.problem.queries], np.str_)
+        columns["sink"] = Named(np.where(consumer < 0, query, -1), queries)
     known = plan.problem.sources.tuple_bytes is not None
     return columns | {"bandwidth": e.bandwidth} if known else columns
 

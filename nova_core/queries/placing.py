@@ -79,7 +79,7 @@ def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _
     refine = p.refine is not False
     best: _Attempt | None = None
     for split in (True, False) if p.split_aggregates else (False,):
-        rewriting = Rewriting(p.push_filters, split)
+        rewriting = Rewriting(p.push_filters, split, p.share_operators)
         graph = graph_of(problem, rewriting)
         small = len(graph.bodies) <= FEW_BODIES
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1

@@ -65,7 +65,11 @@ def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual
     links = np.flatnonzero(outer)
     links = links[np.argsort(here[links], kind="stable")]
     members = np.flatnonzero(moves)
-    members = members[np.argsort(component[members], kind="stable")]
+    # What several queries share comes last: Cholesky's rows then reach back for it alone, and not
+    # for all that reads it.
+    shared = np.zeros(many, bool)
+    shared[producer[graph.query[producer] != graph.query[consumer]]] = True
+    members = members[np.lexsort((shared[members], component[members]))]
     names, first, count = np.unique(component[members], return_index=True, return_counts=True)
     link_first = np.searchsorted(here[links], names)
     link_count = np.searchsorted(here[links], names, side="right") - link_first

@@ -39,6 +39,7 @@ class NovaParameters:
         seed: of the orders tried on small problems, and of ``annoy``.
         push_filters: whether filters of queries run before joins where what they read allows.
         split_aggregates: whether decomposable aggregates of queries get partial ones.
+        share_operators: whether operators of queries that emit the same tuples are placed once.
     """
 
     objective: str = "latency"
@@ -54,6 +55,7 @@ class NovaParameters:
     seed: int = 0
     push_filters: bool = True
     split_aggregates: bool = True
+    share_operators: bool = True
 
     def __post_init__(self) -> None:
         check_choice("nova:", self, "objective", OBJECTIVES)

@@ -33,7 +33,7 @@ def seeds(few: int) -> tuple[int, ...]:
 
 
 def random_problem(seed: int, directory: Path, *, nodes: int = 3, seconds: float = 3.0) -> Problem:
-    """A problem with one query of 2 to 9 operators, and its readings in ``directory``."""
+    """A problem of a query of 2 to 9 operators and one of its first ones, and its readings."""
     rng = np.random.default_rng(seed)
     joins = int(rng.integers(0, 4))
     streams = list(rng.permutation(STREAMS)[: joins + 1])
@@ -53,7 +53,7 @@ def random_problem(seed: int, directory: Path, *, nodes: int = 3, seconds: float
             )
             _readings(rng, directory / f"{stream}-{key}.csv", key, rate, seconds)
     columns = {"place": "text", "value": "float", "n": "int"}
-    document = {
+    document: dict[str, Any] = {
         "nova": 1,
         "name": f"random {seed}",
         "nodes": [
@@ -67,6 +67,10 @@ def random_problem(seed: int, directory: Path, *, nodes: int = 3, seconds: float
             {"id": "q", "sink": str(rng.choice(names)), "operators": _operators(rng, streams)}
         ],
     }
+    # Another sink takes what one of the operators emits.
+    operators = document["queries"][0]["operators"]
+    early = np.random.default_rng([seed, 2]).integers(1, len(operators) + 1)
+    document["queries"].append({"id": "early", "sink": names[0], "operators": operators[:early]})
     path = directory / "problem.yaml"
     path.write_text(yaml.safe_dump(document, allow_unicode=True))
     return read_problem(path)
@@ -129,7 +133,7 @@ def _operators(rng: Any, streams: list[Any]) -> list[dict[str, Any]]:
 def random_query_plan(seed: int, problem: Problem) -> Plan:
     """Every operator somewhere, whole or in pieces."""
     rng = np.random.default_rng([seed, 1])
-    rewriting = Rewriting(bool(rng.random() < 0.7), bool(rng.random() < 0.7))
+    rewriting = Rewriting(*(bool(rng.random() < 0.7) for _ in Rewriting._fields))
     graph = graph_of(problem, rewriting)
     rates: list[float] = []
     offset, rows = [0], []

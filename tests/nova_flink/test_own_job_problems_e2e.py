@@ -12,8 +12,11 @@ import pytest
 from needs_flink import require
 from own_jobs_material import OwnClient, compiled_jobs
 
+from nova_core.errors import InfeasibleError
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_problem
+from nova_core.model.files import read_problem, write_plan
+from nova_core.model.verify import verify
+from nova_core.strategies import place
 from nova_flink.home import FlinkHome
 
 pytestmark = pytest.mark.e2e
@@ -48,6 +51,12 @@ EMITTED = {
     "tumblingprocessingtimewindows": 0.25 * 20,
     "out~1": 300 + 5,
 }
+SUMS = "windowaggregate"
+SET = """\
+sources: {numbers: {node: hill, rate: 100}}
+sinks: {sums: hub, copies: hill, least: shore}
+operators: {windowaggregate: {selectivity: 0.4}}
+"""
 TWINS = "sources: {'*': {node: hill, rate: 1}, kafka-source-2: {node: shore, rate: 2}}"
 WRONG = {
     "twins": {
@@ -125,6 +134,51 @@ def test_a_job_is_a_problem(tmp_path: Path) -> None:
     assert ran.returncode != 0 and not ran.stdout
     (line,) = ran.stderr.splitlines()
     assert line.startswith("nova: source 'numbers': is nowhere mapped to a node"), line
+
+
+def test_a_common_part_of_a_statement_set_is_planned_once(tmp_path: Path) -> None:
+    home = FlinkHome.default()
+    require(home)
+    client = OwnClient(home, NOWHERE, tmp_path / "client")
+    jar = compiled_jobs(home, "Shapes", tmp_path)
+    # Room for what all three statements need, once.
+    (tmp_path / "nodes.yaml").write_text(NODES.replace("150", "100").replace("400", "40"))
+    (tmp_path / "mapping.yaml").write_text(SET)
+    given = {
+        "nova.service": NOWHERE,
+        "nova.nodes": tmp_path / "nodes.yaml",
+        "nova.mapping": tmp_path / "mapping.yaml",
+        "nova.problem-file": tmp_path / "set.json",
+    }
+
+    def submission(**more: Path) -> list[str]:
+        told = given | {f"nova.{name}": file for name, file in more.items()}
+        settings = [f"-D{key}={value}" for key, value in told.items()]
+        return ["flink", "run", "-d", *settings, "-c", "Shapes", str(jar), "set"]
+
+    client.submit({"set": submission()}, timeout_s=300)
+    problem = read_problem(tmp_path / "set.json")
+    listed = [[one.id for one in query.operators] for query in problem.queries]
+    assert sorted(listed) == [[SUMS], [SUMS], [SUMS, "groupaggregate"]]
+    with pytest.raises(InfeasibleError):
+        place(problem, share_operators=False)
+    plan = place(problem)
+    assert [one.logical for one in plan.graph if one.logical] == [SUMS, "groupaggregate"]
+    load = dict(zip(problem.nodes.ids.tolist(), plan.load.tolist(), strict=True))
+    assert load == {"hill": 0, "shore": 100, "hub": 40}
+    assert verify(plan).ok
+    assert len(plan.query_latency()) == 3 and (plan.query_latency() > 0).all()
+
+    # The plan says of each sink where it is, though two take results of one operator.
+    write_plan(plan, tmp_path / "plan.json")
+    tasks = {}
+    for sink, node, other in (("sums", "hub", "hill"), ("copies", "hill", "hub")):
+        mapping = SET.replace(f"{sink}: {node}", f"{sink}: {other}")
+        (tmp_path / f"{sink}.yaml").write_text(mapping)
+        files = {"plan": tmp_path / "plan.json", "mapping": tmp_path / f"{sink}.yaml"}
+        tasks[f"sink {sink}: is on node {node} in the plan and on {other}"] = submission(**files)
+    for words, said in client.submit(tasks, timeout_s=300).items():
+        assert words in said, said
 
 
 def _figures(sources: list[Mapping[str, Any]]) -> dict[str, tuple[str, float]]:

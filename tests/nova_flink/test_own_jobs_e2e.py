@@ -55,6 +55,10 @@ sources:
   "*": {node: shore, rate: 10}
 sinks: {"*": hub}
 """
+OF_A_SET = """\
+sources: {numbers: {node: hill, rate: 400}}
+sinks: {sums: hub, copies: hill, least: shore}
+"""
 OF_SCRIPTS = """\
 sources:
   pressure: {node: hill, rate: 100}
@@ -200,9 +204,11 @@ def test_jobs_with_any_names_are_observed_and_verified(
     (tmp_path / "nodes.yaml").write_text(NODES.replace("150", "500"))
     (tmp_path / "mapping.yaml").write_text(MAPPING)
     (tmp_path / "kinds.yaml").write_text(MAPPING + "operators: {more: {selectivity: 2}}")
+    (tmp_path / "set.yaml").write_text(OF_A_SET)
     with Service(tmp_path / "service") as service:
         tasks = {}
-        for job, mapping in {"odd": "mapping", "kinds": "kinds", "fails": "mapping"}.items():
+        jobs = {"odd": "mapping", "kinds": "kinds", "fails": "mapping", "set": "set"}
+        for job, mapping in jobs.items():
             given = {
                 "nova.service": service.url,
                 "nova.nodes": tmp_path / "nodes.yaml",
@@ -231,6 +237,13 @@ def test_jobs_with_any_names_are_observed_and_verified(
     assert rest.wait_ended(job["kinds"], timeout_s=120) == "FINISHED"
     kinds = own_jobs.verify(rest, job["kinds"])
     assert kinds.ok and "more" in {row.operator for row in kinds.rows}
+
+    # What three statements have in common is on one node, and its results go to three.
+    wait(lambda: own_jobs.verify(rest, job["set"]).ok)
+    where = {row.operator: row.actual for row in own_jobs.verify(rest, job["set"]).rows}
+    assert where["windowaggregate"] in ("shore", "mill", "barn")
+    assert (where["sums"], where["copies"], where["least"]) == ("hub", "hill", "shore")
+    rest.cancel(job["set"])
 
     assert rest.wait_ended(job["fails"], timeout_s=120) == "FAILED"
     failed = CliRunner().invoke(cluster_commands, ["verify", job["fails"], "--rest", rest.url])
@@ -302,7 +315,7 @@ def _plan_of_sums(node: str) -> dict[str, object]:
     """A plan as `nova plan` writes it, for a query that is one aggregate."""
     return {
         "nova_plan": 2,
-        "rewriting": {"push_filters": True, "split_aggregates": True},
+        "rewriting": {"push_filters": True, "split_aggregates": True, "share_operators": True},
         "instances": [{"operator": "sums/groupaggregate", "node": node}],
         "edges": [
             {"from": "hill", "to": node, "consumer": 0, "input": "left", "carries": "numbers"},

@@ -17,7 +17,7 @@ PLAN: dict[str, Any] = {
     "problem": {"name": "words", "digest": ""},
     "strategy": "nova",
     "objective": "latency",
-    "rewriting": {"push_filters": True, "split_aggregates": True},
+    "rewriting": {"push_filters": True, "split_aggregates": True, "share_operators": True},
     "instances": [{"operator": "report/count", "node": "barn", "left": [0, 1], "right": [0, 1]}],
     "edges": [
         {"from": "hill", "to": "barn", "consumer": 0, "input": "left", "carries": "split"},
@@ -70,6 +70,14 @@ def test_a_component_has_one_node(plan: Path) -> None:
     plan.write_text(json.dumps(document))
     with pytest.raises(NovaError, match="is in pieces on barn, hill"):
         placement(plan, BOLTS, sources=SOURCES)
+
+
+def test_results_of_one_component_go_to_the_sinks_of_several_queries(plan: Path) -> None:
+    document = json.loads(plan.read_text())
+    document["edges"] += [{"from": "barn", "to": "mill", "producer": 0, "sink": "alarms"}]
+    plan.write_text(json.dumps(document))
+    found = placement(plan, [*BOLTS, "alarms"], sources=SOURCES)
+    assert (found["report"], found["alarms"]) == ("hub", "mill")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nova_plan": 2, "instances": []}'])

@@ -19,7 +19,7 @@ class _Component(NamedTuple):
     """What is moved together, and its links.
 
     Attributes:
-        free: (f,) vertices that can move, producers first.
+        free: (f,) vertices that can move: producers first, what queries share last.
         links: (l,) of them.
         ends: (e, 2) of all links.
         weight: (e,) of all links.
@@ -162,7 +162,7 @@ def relax(
         point: (v, d) where vertices are, ms; free ones are moved in place.
         ends: (e, 2) of links.
         weight: (e,) of links.
-        member: free vertices by component, producers first.
+        member: free vertices by component: producers first, what queries share last.
         member_at: (c + 1,) where each component begins.
         link: links by component.
         link_at: (c + 1,) where each component begins.

@@ -65,6 +65,22 @@ def test_a_plan_is_made_checked_explained_and_compared(nova: Any, files: tuple[s
     assert changed["changes"][0]["operator"].startswith("q/j(")
 
 
+def test_what_queries_share_is_placed_once_unless_told_otherwise(
+    nova: Any, files: tuple[str, str]
+) -> None:
+    problem, plan = files
+    document = yaml.safe_load(Path(problem).read_text())
+    document["queries"].append(document["queries"][0] | {"id": "again"})
+    Path(problem).write_text(json.dumps(document))
+    counts = {}
+    for option in ("--share", "--no-share"):
+        assert nova("plan", problem, "-o", plan, option).exit_code == 0
+        written = json.loads(Path(plan).read_text())
+        assert written["rewriting"]["share_operators"] == (option == "--share")
+        counts[option] = written["totals"]["instances"]
+    assert counts["--no-share"] == 2 * counts["--share"]
+
+
 def test_nova_costs_no_more_than_what_it_is_compared_with(
     nova: Any, files: tuple[str, str]
 ) -> None:

@@ -41,6 +41,9 @@ public final class Shapes {
             .sinkTo(new DiscardingSink<>())
             .name("out");
         break;
+      case "set":
+        set();
+        return;
       default:
         table();
         return;
@@ -138,9 +141,32 @@ public final class Shapes {
   }
 
   private static void table() {
+    tables()
+        .executeSql("INSERT INTO sums SELECT MOD(n, 5), SUM(n) FROM numbers GROUP BY MOD(n, 5)");
+  }
+
+  /** Statements that have sums in common; two take them as they are. */
+  private static void set() {
+    TableEnvironment tables = tables();
+    tables.executeSql("CREATE TABLE copies (k BIGINT, s BIGINT) WITH ('connector' = 'blackhole')");
+    tables.executeSql("CREATE TABLE least (s BIGINT) WITH ('connector' = 'blackhole')");
+    tables.executeSql(
+        "CREATE VIEW totals AS SELECT MOD(n, 5) AS k, SUM(n) AS s FROM TABLE(TUMBLE("
+            + "TABLE numbers, DESCRIPTOR(t), INTERVAL '1' SECOND)) "
+            + "GROUP BY MOD(n, 5), window_start, window_end");
+    tables
+        .createStatementSet()
+        .addInsertSql("INSERT INTO sums SELECT * FROM totals")
+        .addInsertSql("INSERT INTO copies SELECT * FROM totals")
+        .addInsertSql("INSERT INTO least SELECT MIN(s) FROM totals GROUP BY k")
+        .execute();
+  }
+
+  private static TableEnvironment tables() {
     TableEnvironment tables = TableEnvironment.create(EnvironmentSettings.inStreamingMode());
-    tables.executeSql("CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen')");
+    tables.executeSql(
+        "CREATE TABLE numbers (n BIGINT, t AS PROCTIME()) WITH ('connector' = 'datagen')");
     tables.executeSql("CREATE TABLE sums (k BIGINT, s BIGINT) WITH ('connector' = 'blackhole')");
-    tables.executeSql("INSERT INTO sums SELECT MOD(n, 5), SUM(n) FROM numbers GROUP BY MOD(n, 5)");
+    return tables;
   }
 }

@@ -45,8 +45,10 @@ final class PlanReader {
         sources.put(edge.path("carries").asText(), edge.path("from").asText());
       }
       if (edge.path("consumer").isMissingNode() || edge.path("consumer").isNull()) {
+        // Several queries may share an operator, which has the name of the first.
         String operator = rows.path(edge.path("producer").asInt(-1)).path("operator").asText();
-        sinks.put(text(operator.split("/", 2)[0]), edge.path("to").asText());
+        String sink = edge.path("sink").asText(text(operator.split("/", 2)[0]));
+        sinks.put(sink, edge.path("to").asText());
       }
     }
     for (JsonNode row : plan.path("partitions")) {

@@ -19,7 +19,7 @@ import org.apache.flink.streaming.api.graph.StreamEdge;
  *
  * <p>What has several inputs is a join, anything else an aggregate, or a projection where it emits
  * more than it receives: they take what they receive of their node and emit their share of it. What
- * several sinks need is in the query of each; the first query decides.
+ * several sinks need is in the query of each, the same in all; Nova places it once.
  */
 final class ProblemWriter {
   private static final List<String> OF_JOBS =
