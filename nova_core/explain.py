@@ -340,7 +340,8 @@ class Explainer:
         from nova_core.queries.virtual import medians
 
         nodes, at = self.problem.nodes, self._ends.at[begin : end + 1]
-        node, weight = (column[at[0] : at[-1]] for column in self._ends[1:])
+        part = slice(at[0], at[-1])
+        node, weight = self._ends.node[part], self._ends.weight[part]
         point, cost = medians(nodes.position, at - at[0], node, weight)
         if nodes.height is not None:
             cost += np.add.reduceat(weight * nodes.height[node], at[:-1] - at[0])
@@ -354,7 +355,7 @@ class Explainer:
         for part in (slice(one, min(one + _ENDS, end)) for one in range(begin, end, _ENDS)):
             legs = leg_cost(self.problem, self._ends.node[part], everywhere)
             cost += legs @ self._ends.weight[part]
-        return cost, float(cost[self._ends.node[begin:end]].min())
+        return cost, float(cost[self._ends.node[begin:end]].min(initial=np.inf))
 
     def _on_node(self, node: int) -> Ints:
         instance, nodes = self._by_node
@@ -524,10 +525,10 @@ class _Case:
     @cached_property
     def _ranges(self) -> KeyRanges | None:
         """Ranges of keys that it is cut into, if it is cut so."""
-        by_key, graph = self.plan.partitions.by_key, self.plan.graph
-        if by_key is None or not by_key[self.row]:
+        parts, join = self.plan.partitions, self.plan.graph.joins.get(self.number)
+        if parts.by_key is None or join is None or not parts.by_key[self.row]:
             return None
-        return KeyRanges.of(graph.joins[self.number], self.plan.partitions.rates(self.row, 0))
+        return KeyRanges.of(join, parts.rates(self.row, 0))
 
     @cached_property
     def _least(self) -> float:
@@ -607,6 +608,8 @@ class _Case:
             reasons.append(f"the plan may break on purpose: {', '.join(plan.breaks)}")
         if self.is_cut:
             return [*reasons, self._why_cut(), *self._how_cut()]
+        if not self.share:
+            return [*reasons, "the plan has it nowhere"]
         (host,) = self.share
         reasons.append("not cut: it runs whole on one node")
         cheaper = self.workers[self.cost[self.workers] < self.actual - TOLERANCE * self.actual]

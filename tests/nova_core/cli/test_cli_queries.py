@@ -68,6 +68,19 @@ def test_a_plan_is_made_checked_explained_and_compared(nova: Any, files: tuple[s
     assert changed["changes"][0]["operator"].startswith("q/j(")
 
 
+def test_what_runs_with_its_sources_is_not_placed(nova: Any, files: tuple[str, str]) -> None:
+    problem, plan = files
+    document = yaml.safe_load(Path(problem).read_text())
+    only = {"id": "only", "kind": "filter", "input": "a", "selectivity": 0.5}
+    document["queries"] = [{"id": "alone", "sink": "n4", "operators": [only]}]
+    Path(problem).write_text(yaml.safe_dump(document))
+    assert nova("plan", problem, "-o", plan, "--no-baselines").exit_code == 0
+    out = nova("explain", plan, "-p", problem, "--join", "alone")
+    assert out.exit_code == 0 and "alone: nothing of it is placed" in out.stderr
+    answer = json.loads(nova("explain", plan, "-p", problem, "--json").stdout)
+    assert answer == {"operators": [], "more": 0, "left_out": None}
+
+
 def test_nova_costs_no_more_than_what_it_is_compared_with(
     nova: Any, files: tuple[str, str]
 ) -> None:
