@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -191,55 +190,27 @@ class NodeExplanation:
     wishes: tuple[Wish, ...]
 
 
-class _Ends(NamedTuple):
-    """Other ends of operators' links, in a run per operator.
-
-    Attributes:
-        at: (b + 1,) where the runs begin.
-        node: (e,) where the end is.
-        weight: (e,) what each ms to there would count if the operator were whole.
-    """
-
-    at: Ints
-    node: Ints
-    weight: Floats
-
-
 class Explainer:
     """Answers questions about one plan; values that several answers need are computed once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.problem = plan.problem
+        self.free = plan.problem.nodes.capacity - plan.load
+        self._queries = _queries(plan.problem)
 
     def explain(
         self, name: str | None = None, most: int | None = None
     ) -> tuple[list[OperatorExplanation], int]:
         """Explain what a name means (`find`), or the `FARTHEST` operators from their ideal.
 
-        Args:
-            name: None for the farthest.
-            most: how many are explained; None for all.
-
         Returns:
-            The answers, and how many more there are.
-
-        Raises:
-            PlanError: when nothing has that name.
+            The answers, at most so many, and how many more there are.
         """
         found = self.farthest(FARTHEST) if name is None else find(self.plan, name)
         return [self.operator(row) for row in found[:most]], len(found) - len(found[:most])
 
     # --- what several answers need --------------------------------------------------------------
-
-    @cached_property
-    def free(self) -> Floats:
-        """(n,) capacity left on every node, tuples/s."""
-        return self.problem.nodes.capacity - self.plan.load
-
-    @cached_property
-    def _queries(self) -> Strings:
-        return _queries(self.problem)
 
     @cached_property
     def _query_latency(self) -> Floats:
@@ -273,7 +244,13 @@ class Explainer:
         return link[order], sender[order]
 
     @cached_property
-    def _ends(self) -> _Ends:
+    def _ends(self) -> tuple[Ints, Ints, Floats]:
+        """Where operators' links end, in a run per operator.
+
+        Returns:
+            (b + 1,) where the runs begin, (e,) nodes at the other ends, and (e,) what each ms to
+            there would count if the operator were whole.
+        """
         plan, graph, i, links = self.plan, self.plan.graph, self.plan.instances, self.plan.links
         at, link = graph.at_body
         weights = link_weights(graph, plan.objective)
@@ -283,7 +260,7 @@ class Explainer:
         node = graph.node[np.where(inward, producer[link], consumer[link])]
         weight, (onward, _) = weights[link], self._onward
         if len(onward) == 0:
-            return _Ends(at, node, weight)
+            return at, node, weight
         # ... and others where their instances are. A whole operator would receive what it needs
         # once; what it sends to pieces of another one is sent to each that needs it.
         logical, sent = links.logical[onward], plan.link_weight(plan.objective)[onward]
@@ -298,7 +275,7 @@ class Explainer:
         operator = np.append(np.repeat(np.arange(len(at) - 1), np.diff(at))[fixed], operator)
         weight = np.append(weight[fixed], np.add.reduceat(np.append(once, sent)[order], first))
         by_operator = np.argsort(operator, kind="stable")
-        return _Ends(
+        return (
             np.searchsorted(operator[by_operator], np.arange(len(at))),
             np.append(node[fixed], i.node[other])[by_operator],
             weight[by_operator],
@@ -339,23 +316,24 @@ class Explainer:
         """
         from nova_core.queries.virtual import medians
 
-        nodes, at = self.problem.nodes, self._ends.at[begin : end + 1]
-        part = slice(at[0], at[-1])
-        node, weight = self._ends.node[part], self._ends.weight[part]
-        point, cost = medians(nodes.position, at - at[0], node, weight)
+        nodes, (at, node, weight) = self.problem.nodes, self._ends
+        point, cost = medians(nodes.position, at[begin : end + 1], node, weight)
         if nodes.height is not None:
-            cost += np.add.reduceat(weight * nodes.height[node], at[:-1] - at[0])
+            part = slice(at[begin], at[end])
+            tall = weight[part] * nodes.height[node[part]]
+            cost += np.add.reduceat(np.append(tall, 0.0), at[begin:end] - at[begin])
         return point, cost
 
     def costs(self, row: int) -> tuple[Floats, float]:
         """(n,) cost of a whole operator on each node, and the least on one of its ends."""
-        begin, end = self._ends.at[row : row + 2].tolist()
+        at, node, weight = self._ends
+        node, weight = (column[at[row] : at[row + 1]] for column in (node, weight))
         everywhere = np.arange(len(self.problem.nodes))[:, None]
         cost = np.zeros(len(everywhere))
-        for part in (slice(one, min(one + _ENDS, end)) for one in range(begin, end, _ENDS)):
-            legs = leg_cost(self.problem, self._ends.node[part], everywhere)
-            cost += legs @ self._ends.weight[part]
-        return cost, float(cost[self._ends.node[begin:end]].min(initial=np.inf))
+        for one in range(0, len(node), _ENDS):
+            part = slice(one, one + _ENDS)
+            cost += leg_cost(self.problem, node[part], everywhere) @ weight[part]
+        return cost, float(cost[node].min(initial=np.inf))
 
     def _on_node(self, node: int) -> Ints:
         instance, nodes = self._by_node
@@ -467,9 +445,14 @@ class Explainer:
         )
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:
-        plan, ids, i, ends = self.plan, self.problem.nodes.ids, self.plan.instances, self._ends
-        legs = ends.weight * leg_cost(self.problem, ends.node, np.array(node))
-        gain = self.actual - np.add.reduceat(np.append(legs, 0.0), ends.at[:-1])
+        plan, ids, i, (at, end, weight) = (
+            self.plan,
+            self.problem.nodes.ids,
+            self.plan.instances,
+            self._ends,
+        )
+        legs = weight * leg_cost(self.problem, end, np.array(node))
+        gain = self.actual - np.add.reduceat(np.append(legs, 0.0), at[:-1])
         # What has a piece here is listed as hosted.
         gain[i.pair[self._on_node(node)]] = 0.0
         return [
@@ -488,9 +471,7 @@ class _Case:
     """One operator, and verdicts on its candidates.
 
     Attributes:
-        plan: the plan.
-        row: the operator, a row of `Graph.bodies`.
-        number: its number in the graph.
+        number: the operator's in the graph.
         mine: its instances.
         needs: C_r, tuples/s.
         cost: (n,) what the whole operator would cost on each node, by the plan's objective.
@@ -501,16 +482,15 @@ class _Case:
         pieces: replicas of it on each of its hosts.
         partitions: into how many the left and the right input are cut.
         is_cut: whether it runs on several nodes.
-        required: its requirement, a row of `Problem.requirements`; -1 for none.
     """
 
     def __init__(self, of: Explainer, row: int) -> None:
-        self.plan, self.row, self._of = of.plan, row, of
-        plan, p, i = of.plan, of.problem, of.plan.instances
+        self._plan, self._row, self._of = of.plan, row, of
+        plan, i = of.plan, of.plan.instances
         self.number, self.mine = int(plan.graph.bodies[row]), _instances(plan, row)
         self.needs, self.actual = _needs(plan, row), float(of.actual[row])
         self.cost, self.at_ends = of.costs(row)
-        self.workers = np.flatnonzero(p.nodes.worker)
+        self.workers = np.flatnonzero(of.problem.nodes.worker)
         nodes, place = np.unique(i.node[self.mine], return_inverse=True)
         rate = np.bincount(place, plan.added_load[self.mine], len(nodes))
         pieces = np.bincount(place, i.replicas[self.mine], len(nodes)).astype(int)
@@ -519,21 +499,19 @@ class _Case:
         left, right = plan.partitions.count[2 * row : 2 * row + 2].tolist()
         self.partitions: tuple[int, int] = left, right
         self.is_cut = len(nodes) > 1
-        query = plan.graph.query[self.number]
-        self.required = -1 if p.queries else int(p.requirements.of_join[query])
 
     @cached_property
     def _ranges(self) -> KeyRanges | None:
         """Ranges of keys that it is cut into, if it is cut so."""
-        parts, join = self.plan.partitions, self.plan.graph.joins.get(self.number)
-        if parts.by_key is None or join is None or not parts.by_key[self.row]:
+        parts, join = self._plan.partitions, self._plan.graph.joins.get(self.number)
+        if parts.by_key is None or join is None or not parts.by_key[self._row]:
             return None
-        return KeyRanges.of(join, parts.rates(self.row, 0))
+        return KeyRanges.of(join, parts.rates(self._row, 0))
 
     @cached_property
     def _least(self) -> float:
         """Capacity the smallest replica needs."""
-        left, right = (self.plan.partitions.rates(self.row, side) for side in (0, 1))
+        left, right = (self._plan.partitions.rates(self._row, side) for side in (0, 1))
         if self._ranges is None:
             return float(left.min() + right.min())
         begin = np.arange(len(left))
@@ -544,7 +522,7 @@ class _Case:
 
     def candidates(self, nearest: int) -> list[Candidate]:
         """The cheapest workers, and all hosts, in the order of their cost."""
-        nodes, name = self.plan.problem.nodes, self.plan.operator_name(self.row)
+        nodes, name = self._plan.problem.nodes, self._plan.operator_name(self._row)
         cost, close = self.cost[self.workers], self.workers
         if len(close) > nearest:
             close = close[cost <= np.partition(cost, nearest)[nearest]]
@@ -576,17 +554,23 @@ class _Case:
 
     def verdict(self, v: int) -> str:
         """Why a node is (not) a host, in a few words."""
-        nodes, requirements = self.plan.problem.nodes, self.plan.problem.requirements
+        p, nodes = self._plan.problem, self._plan.problem.nodes
         capacity, free = nodes.capacity[v], self._of.free[v]
         if v in self.share:
             total = self.partitions[0] * self.partitions[1]
-            part = "chosen" if not self.is_cut else f"chosen for {self.pieces[v]} of {total} pieces"
+            some = (
+                f" for {self.pieces[v]} of {total} pieces" if self.pieces[v] else " to combine them"
+            )
+            part = "chosen" + some * self.is_cut
             wrong = [] if nodes.worker[v] else ["may not host operators"]
             over = ["overloaded"] if free < -TOLERANCE * abs(capacity) else []
             return ", ".join([part, *wrong, *over])
-        if self.required >= 0 and not requirements.met[self.required, v]:
-            return f"lacks {requirements.texts[self.required]}"
-        c_min = self.plan.parameters.get("c_min") or 0.0
+        # Joins of pairs may have requirements.
+        query = self._plan.graph.query[self.number]
+        required = -1 if p.queries else p.requirements.of_join[query]
+        if required >= 0 and not p.requirements.met[required, v]:
+            return f"lacks {p.requirements.texts[required]}"
+        c_min = self._plan.parameters.get("c_min") or 0.0
         if capacity < c_min:
             return f"capacity below C_min = {c_min:g}"
         if free < c_min:
@@ -602,7 +586,7 @@ class _Case:
 
     def reasons(self) -> list[str]:
         """Why it is here, and why and how it is (not) cut."""
-        plan, ids, many = self.plan, self.plan.problem.nodes.ids, len(self.workers)
+        plan, ids, many = self._plan, self._plan.problem.nodes.ids, len(self.workers)
         reasons = []
         if plan.breaks:
             reasons.append(f"the plan may break on purpose: {', '.join(plan.breaks)}")
@@ -627,7 +611,7 @@ class _Case:
         ]
 
     def _why_cut(self) -> str:
-        nodes = self.plan.problem.nodes
+        nodes = self._plan.problem.nodes
         largest = float(nodes.capacity[self.workers].max(initial=0.0))
         if not self.needs <= largest * (1.0 + TOLERANCE):
             return (
@@ -648,7 +632,7 @@ class _Case:
 
     def _how_cut(self) -> list[str]:
         """The kind of cut, and why it is this one, where there are several."""
-        plan, graph, feeds = self.plan, self.plan.graph, self.plan.instances.feeds
+        plan, graph, feeds = self._plan, self._plan.graph, self._plan.instances.feeds
         if graph.kind[self.number] == PROJECT:
             return ["each piece takes a share of the tuples"]
         if graph.kind[self.number] == AGGREGATE:
@@ -660,7 +644,7 @@ class _Case:
             return []
         if self._ranges is None:
             return [f"cut as a grid: ranges of {join.keys:,} keys would be too few or too large"]
-        left, right = (float(plan.whole_rate(side)[self.row]) for side in (0, 1))
+        left, right = (float(plan.whole_rate(side)[self._row]) for side in (0, 1))
         many = len(range(len(plan.instances))[self.mine])
         grid = min(n * left + many / n * right for n in range(1, many + 1)) / (left + right)
         hot = int((np.diff(self._ranges.first[:-1]) > 0).sum())

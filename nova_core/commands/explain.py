@@ -13,7 +13,7 @@ from nova_core import console, paths
 from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
-    from nova_core.explain import Neighbour, NodeExplanation, OperatorExplanation
+    from nova_core.explain import NodeExplanation, OperatorExplanation
 
 # Operators explained, and names listed, at most.
 OPERATORS = 5
@@ -92,19 +92,25 @@ def print_operator(answer: OperatorExplanation) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
+    from nova_core.model.syntax import listed
+
+    def together(texts: Sequence[str]) -> str:
+        return " and ".join(texts) if len(texts) == 2 else listed(texts, NAMES)
+
     in_ms = "tuples/s * ms" if answer.objective == "network-usage" else "ms"
     m, n = answer.partitions
     ideal = ", ".join(f"{x:.1f}" for x in answer.ideal_position)
     over = answer.cost / answer.ideal_cost - 1 if answer.ideal_cost > 0 else 0.0
-    inputs = [f"{_place(one)} ({one.rate:g}/s)" for one in answer.inputs]
+    inputs = [f"{one.name} on {listed(one.nodes, NAMES)} ({one.rate:g}/s)" for one in answer.inputs]
     # A sink is nothing but its node.
     outputs = [
-        ", ".join(one.nodes) if one.kind == "sink" else _place(one) for one in answer.outputs
+        (f"{one.name} on " if one.kind != "sink" else "") + listed(one.nodes, NAMES)
+        for one in answer.outputs
     ]
     lines = [
         f"[bold]{escape(answer.operator)}[/]",
         escape(
-            f"{_all(inputs)} to {_all(outputs)}; "
+            f"{together(inputs)} to {together(outputs)}; "
             f"needs {answer.required_capacity:g} tuples/s in one piece"
         ),
         escape(
@@ -113,7 +119,7 @@ def print_operator(answer: OperatorExplanation) -> None:
         ),
     ]
     if answer.runs_with:
-        lines.insert(2, escape(f"runs with it: {_all(answer.runs_with)}"))
+        lines.insert(2, escape(f"runs with it: {together(answer.runs_with)}"))
     if len(answer.hosts) > 1:
         lines.append(
             f"cut: {m} x {n} partitions, {m * n} pieces on {len(answer.hosts)} nodes; inputs sent "
@@ -142,19 +148,6 @@ def print_operator(answer: OperatorExplanation) -> None:
             style="bold" if one.verdict.startswith("chosen") else None,
         )
     console.show(*lines, Padding(table, (1, 0, 1, 0), expand=False))
-
-
-def _place(one: Neighbour) -> str:
-    from nova_core.model.syntax import listed
-
-    return f"{one.name} on {listed(one.nodes, NAMES)}"
-
-
-def _all(texts: Sequence[str]) -> str:
-    """Two of something, or the first of many."""
-    from nova_core.model.syntax import listed
-
-    return " and ".join(texts) if len(texts) == 2 else listed(texts, NAMES)
 
 
 def print_node(answer: NodeExplanation, rows: int | None) -> None:

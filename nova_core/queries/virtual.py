@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nova_core.model.graph import Graph
-from nova_core.model.problem import Bools, Floats, Ints
+from nova_core.model.problem import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,11 @@ def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual
         position: (n, d) nodes' coordinates, ms.
         weight: (e,) of `Graph.links`.
     """
-    from nova_core.queries.kernels.springs import contract
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    from nova_core.placement.kernels.median import fermat_points
+    from nova_core.queries.kernels.springs import contract, relax
 
     producer, consumer, _, _ = graph.links
     many = len(graph.root)
@@ -51,71 +55,7 @@ def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual
     alive = np.ones(len(ends), np.int64)
     bound = contract(ends, weight, alive, free)
     moves = (free == 1) & (bound == np.arange(many))
-    gap = _settle(point, ends[alive == 1], weight[alive == 1], moves)
-    while True:  # follow chains of bound operators
-        further = bound[bound]
-        if np.array_equal(further, bound):
-            break
-        bound = further
-    point = point[bound[graph.root]]
-    distance = np.linalg.norm(point[producer] - point[consumer], axis=1)
-    return Virtual(point, gap, float(weight @ distance))
-
-
-def medians(position: Floats, at: Ints, node: Ints, weight: Floats) -> tuple[Floats, Floats]:
-    """Points that minimize the weighted sum of distances to nodes, for many runs of nodes.
-
-    Args:
-        position: (n, d) nodes' coordinates, ms.
-        at: (c + 1,) where each run begins.
-        node: (e,) nodes, one at least in each run.
-        weight: (e,) non-negative.
-
-    Returns:
-        (c, d) points, ms, and (c,) sums there.
-    """
-    from nova_core.placement.geometric_median import geometric_median, weighted_distance
-
-    count, single = np.diff(at), np.arange(3)
-    few = np.flatnonzero(count <= 3)
-    rows = np.minimum(at[few][:, None] + single, len(node) - 1)
-    # What a run has less than three of weighs nothing.
-    anchors, heavy = position[node[rows]], weight[rows] * (single < count[few][:, None])
-    point, total = np.empty((len(count), position.shape[1])), np.empty(len(count))
-    point[few] = geometric_median(anchors, heavy)
-    total[few] = weighted_distance(anchors, heavy, point[few])
-    if len(few) < len(count):
-        many = np.flatnonzero(count > 3)
-        link = _runs(np.arange(len(node)), at[many], count[many])
-        anchors, centre = position[node[link]], len(link) + np.arange(len(many))
-        vertex = np.append(anchors, np.zeros((len(many), anchors.shape[1])), axis=0)
-        ends = np.stack([np.arange(len(link)), np.repeat(centre, count[many])], axis=1)
-        _settle(vertex, ends, weight[link], np.arange(len(vertex)) >= len(link))
-        point[many] = vertex[centre]
-        way = np.linalg.norm(anchors - vertex[ends[:, 1]], axis=1)
-        total[many] = np.bincount(ends[:, 1] - len(link), weight[link] * way)
-    return point, total
-
-
-def _settle(point: Floats, ends: Ints, weight: Floats, moves: Bools) -> float:
-    """Move vertices to where the sums of distances are least.
-
-    Args:
-        point: (v, d) of all vertices, ms, changed in place.
-        ends: (e, 2) vertices of each link.
-        weight: (e,) of links.
-        moves: (v,) vertices that can move, in an order with producers first.
-
-    Returns:
-        How far the sums may be above the least, relative to them, at worst.
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    from nova_core.placement.kernels.median import fermat_points
-    from nova_core.queries.kernels.springs import relax
-
-    many = len(point)
+    ends, heavy = ends[alive == 1], weight[alive == 1]
     between = moves[ends].all(axis=1)
     between_of = coo_array((np.ones(between.sum()), ends[between].T), shape=(many, many))
     component = connected_components(between_of, directed=False)[1]
@@ -134,24 +74,73 @@ def _settle(point: Floats, ends: Ints, weight: Floats, moves: Bools) -> float:
         rows = links[link_first[single][:, None] + np.arange(3)]
         mine = members[first[single]][:, None]
         others = np.where(ends[rows][..., 0] == mine, ends[rows][..., 1], ends[rows][..., 0])
-        point[mine[:, 0]] = fermat_points(point[others], weight[rows])
+        point[mine[:, 0]] = fermat_points(point[others], heavy[rows])
+    gap = 0.0
     rest = np.flatnonzero(~single)
-    if not len(rest):
-        return 0.0
-    place = np.full(many, -1)
-    place[members] = np.arange(len(members)) - np.repeat(first, count)
-    place[members[first[single]]] = -1
-    gaps = relax(
-        point,
-        ends,
-        weight,
-        _runs(members, first[rest], count[rest]),
-        np.append(0, np.cumsum(count[rest])),
-        _runs(links, link_first[rest], link_count[rest]),
-        np.append(0, np.cumsum(link_count[rest])),
-        place,
-    )
-    return float(gaps.max())
+    if len(rest):
+        place = np.full(many, -1)
+        place[members] = np.arange(len(members)) - np.repeat(first, count)
+        place[members[first[single]]] = -1
+        gaps = relax(
+            point,
+            ends,
+            heavy,
+            _runs(members, first[rest], count[rest]),
+            np.append(0, np.cumsum(count[rest])),
+            _runs(links, link_first[rest], link_count[rest]),
+            np.append(0, np.cumsum(link_count[rest])),
+            place,
+        )
+        gap = float(gaps.max())
+    while True:  # follow chains of bound operators
+        further = bound[bound]
+        if np.array_equal(further, bound):
+            break
+        bound = further
+    point = point[bound[graph.root]]
+    distance = np.linalg.norm(point[producer] - point[consumer], axis=1)
+    return Virtual(point, gap, float(weight @ distance))
+
+
+def medians(position: Floats, at: Ints, node: Ints, weight: Floats) -> tuple[Floats, Floats]:
+    """Points that minimize the weighted sum of distances to nodes, for many runs of nodes.
+
+    Args:
+        position: (n, d) nodes' coordinates, ms.
+        at: (c + 1,) where each run begins in the next two.
+        node: (e,) nodes.
+        weight: (e,) non-negative.
+
+    Returns:
+        (c, d) points, ms, and (c,) sums there.
+    """
+    from nova_core.placement.geometric_median import geometric_median, weighted_distance
+    from nova_core.queries.kernels.springs import relax
+
+    count, three = np.diff(at), np.arange(3)
+    few, many = np.flatnonzero(count <= 3), np.flatnonzero(count > 3)
+    # What a run has less than three of weighs nothing.
+    rows = np.minimum(at[few][:, None] + three, len(node) - 1)
+    anchors, heavy = position[node[rows]], weight[rows] * (three < count[few][:, None])
+    point, total = np.empty((len(count), position.shape[1])), np.empty(len(count))
+    point[few] = geometric_median(anchors, heavy)
+    total[few] = weighted_distance(anchors, heavy, point[few])
+    if len(many):
+        link = _runs(np.arange(len(node)), at[many], count[many])
+        anchors, each = position[node[link]], np.arange(len(link))
+        centre, which = np.arange(len(many)), np.repeat(np.arange(len(many)), count[many])
+        vertex = np.append(anchors, np.zeros((len(many), anchors.shape[1])), axis=0)
+        ends, link_at = (
+            np.stack([each, which + len(each)], axis=1),
+            np.append(0, count[many].cumsum()),
+        )
+        place = np.append(each * 0 - 1, centre * 0)
+        one_each = np.append(centre, len(many))
+        relax(vertex, ends, weight[link], centre + len(each), one_each, each, link_at, place)
+        point[many] = vertex[len(each) :]
+        way = np.linalg.norm(anchors - point[many][which], axis=1)
+        total[many] = np.bincount(which, weight[link] * way)
+    return point, total
 
 
 def _runs(values: Ints, first: Ints, count: Ints) -> Ints:
