@@ -213,12 +213,9 @@ class Explainer:
     # --- what several answers need --------------------------------------------------------------
 
     @cached_property
-    def _query_latency(self) -> Floats:
-        return self.plan.query_latency()
-
-    @cached_property
-    def _latency(self) -> Floats:
-        return self.plan.link_latency()
+    def _latency(self) -> tuple[Floats, Floats]:
+        """(l,) of links, and (q,) of queries, ms."""
+        return self.plan.link_latency(), self.plan.query_latency()
 
     @cached_property
     def _by_node(self) -> tuple[Ints, Ints]:
@@ -327,7 +324,7 @@ class Explainer:
     def costs(self, row: int) -> tuple[Floats, float]:
         """(n,) cost of a whole operator on each node, and the least on one of its ends."""
         at, node, weight = self._ends
-        node, weight = (column[at[row] : at[row + 1]] for column in (node, weight))
+        node, weight = node[at[row] : at[row + 1]], weight[at[row] : at[row + 1]]
         everywhere = np.arange(len(self.problem.nodes))[:, None]
         cost = np.zeros(len(everywhere))
         for one in range(0, len(node), _ENDS):
@@ -369,7 +366,6 @@ class Explainer:
         plan, nodes, graph = self.plan, self.problem.nodes, self.plan.graph
         case = _Case(self, row)
         (ideal,), (least,) = self.ideals(row, row + 1)
-        path = plan.path_latency[case.mine]
         hosts = [
             Host(
                 node=str(nodes.ids[v]),
@@ -377,7 +373,7 @@ class Explainer:
                 rate=rate,
                 cost=float(case.cost[v]),
                 distance=float(np.linalg.norm(nodes.position[v] - ideal)),
-                latency=float(path[plan.instances.node[case.mine] == v].max()),
+                latency=float(plan.path_latency[case.on[v]].max()),
             )
             for v, rate in case.share.items()
         ]
@@ -386,7 +382,7 @@ class Explainer:
             operator=plan.operator_name(row),
             kind=KINDS[graph.kind[case.number]],
             query=str(self._queries[graph.query[case.number]]),
-            query_latency=float(self._query_latency[graph.query[case.number]]),
+            query_latency=float(self._latency[1][graph.query[case.number]]),
             runs_with=tuple(graph.runs_with.get(case.number, ())),
             inputs=inputs,
             outputs=outputs,
@@ -421,7 +417,7 @@ class Explainer:
                 kind=KINDS[graph.kind[other]],
                 nodes=tuple(ids[np.unique(plan.ends[int(sends)][mine])].tolist()),
                 rate=float(rate),
-                latency=float(self._latency[mine].max()),
+                latency=float(self._latency[0][mine].max()),
             )
             found[int(sends)].append(neighbour)
         return tuple(found[0]), tuple(found[1])
@@ -445,12 +441,8 @@ class Explainer:
         )
 
     def _wishes(self, node: int, limit: int) -> list[Wish]:
-        plan, ids, i, (at, end, weight) = (
-            self.plan,
-            self.problem.nodes.ids,
-            self.plan.instances,
-            self._ends,
-        )
+        plan, ids, i = self.plan, self.problem.nodes.ids, self.plan.instances
+        at, end, weight = self._ends
         legs = weight * leg_cost(self.problem, end, np.array(node))
         gain = self.actual - np.add.reduceat(np.append(legs, 0.0), at[:-1])
         # What has a piece here is listed as hosted.
@@ -473,6 +465,7 @@ class _Case:
     Attributes:
         number: the operator's in the graph.
         mine: its instances.
+        on: those on each of its hosts.
         needs: C_r, tuples/s.
         cost: (n,) what the whole operator would cost on each node, by the plan's objective.
         at_ends: the least of that where one of its links ends.
@@ -491,14 +484,13 @@ class _Case:
         self.needs, self.actual = _needs(plan, row), float(of.actual[row])
         self.cost, self.at_ends = of.costs(row)
         self.workers = np.flatnonzero(of.problem.nodes.worker)
-        nodes, place = np.unique(i.node[self.mine], return_inverse=True)
-        rate = np.bincount(place, plan.added_load[self.mine], len(nodes))
-        pieces = np.bincount(place, i.replicas[self.mine], len(nodes)).astype(int)
-        self.share: dict[int, float] = dict(zip(nodes.tolist(), rate.tolist(), strict=True))
-        self.pieces: dict[int, int] = dict(zip(nodes.tolist(), pieces.tolist(), strict=True))
+        nodes = i.node[self.mine]
+        self.on = {v: self.mine[nodes == v] for v in np.unique(nodes).tolist()}
+        self.share = {v: float(plan.added_load[on].sum()) for v, on in self.on.items()}
+        self.pieces = {v: int(i.replicas[on].sum()) for v, on in self.on.items()}
         left, right = plan.partitions.count[2 * row : 2 * row + 2].tolist()
         self.partitions: tuple[int, int] = left, right
-        self.is_cut = len(nodes) > 1
+        self.is_cut = len(self.on) > 1
 
     @cached_property
     def _ranges(self) -> KeyRanges | None:
@@ -557,10 +549,9 @@ class _Case:
         p, nodes = self._plan.problem, self._plan.problem.nodes
         capacity, free = nodes.capacity[v], self._of.free[v]
         if v in self.share:
-            total = self.partitions[0] * self.partitions[1]
-            some = (
-                f" for {self.pieces[v]} of {total} pieces" if self.pieces[v] else " to combine them"
-            )
+            total, some = self.partitions[0] * self.partitions[1], " to combine the others"
+            if self.pieces[v]:
+                some = f" for {self.pieces[v]} of {total} pieces"
             part = "chosen" + some * self.is_cut
             wrong = [] if nodes.worker[v] else ["may not host operators"]
             over = ["overloaded"] if free < -TOLERANCE * abs(capacity) else []
@@ -645,7 +636,7 @@ class _Case:
         if self._ranges is None:
             return [f"cut as a grid: ranges of {join.keys:,} keys would be too few or too large"]
         left, right = (float(plan.whole_rate(side)[self._row]) for side in (0, 1))
-        many = len(range(len(plan.instances))[self.mine])
+        many = len(self.mine)
         grid = min(n * left + many / n * right for n in range(1, many + 1)) / (left + right)
         hot = int((np.diff(self._ranges.first[:-1]) > 0).sum())
         return [
@@ -654,9 +645,9 @@ class _Case:
         ]
 
 
-def _instances(plan: Plan, row: int) -> slice:
+def _instances(plan: Plan, row: int) -> Ints:
     """Instances of an operator."""
-    return slice(*np.searchsorted(plan.instances.pair, [row, row + 1]).tolist())
+    return np.arange(*np.searchsorted(plan.instances.pair, [row, row + 1]))
 
 
 def _needs(plan: Plan, row: int) -> float:

@@ -130,10 +130,8 @@ def medians(position: Floats, at: Ints, node: Ints, weight: Floats) -> tuple[Flo
         anchors, each = position[node[link]], np.arange(len(link))
         centre, which = np.arange(len(many)), np.repeat(np.arange(len(many)), count[many])
         vertex = np.append(anchors, np.zeros((len(many), anchors.shape[1])), axis=0)
-        ends, link_at = (
-            np.stack([each, which + len(each)], axis=1),
-            np.append(0, count[many].cumsum()),
-        )
+        ends = np.stack([each, which + len(each)], axis=1)
+        link_at = np.append(0, count[many].cumsum())
         place = np.append(each * 0 - 1, centre * 0)
         one_each = np.append(centre, len(many))
         relax(vertex, ends, weight[link], centre + len(each), one_each, each, link_at, place)
