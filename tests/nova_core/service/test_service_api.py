@@ -112,6 +112,7 @@ def test_why_a_join_is_where_it_is(placed: TestClient) -> None:
     by_join = ask("/placements/field/explain", params={"join": "climate"}).json()
     assert by_join["operators"][0]["hosts"][0]["node"] == "A"
     assert ask("/placements/field/explain").json() == by_join
+    assert by_join.keys() == {"operators", "more", "left_out"}
     node = ask("/placements/field/explain", params={"node": "A"}).json()
     assert [each["operator"] for each in node["hosted"]] == ["climate/t1*h1"]
     unknown = ask("/placements/field/explain", params={"node": "AA"})
