@@ -306,7 +306,7 @@ class Explainer:
 
         Args:
             begin: the first operator.
-            end: one past the last.
+            end: one past the last, or more.
 
         Returns:
             (k, d) points, ms, and (k,) costs.
@@ -314,11 +314,11 @@ class Explainer:
         from nova_core.queries.virtual import medians
 
         nodes, (at, node, weight) = self.problem.nodes, self._ends
-        point, cost = medians(nodes.position, at[begin : end + 1], node, weight)
+        at = at[begin : end + 1]
+        point, cost = medians(nodes.position, at, node, weight)
         if nodes.height is not None:
-            part = slice(at[begin], at[end])
-            tall = weight[part] * nodes.height[node[part]]
-            cost += np.add.reduceat(np.append(tall, 0.0), at[begin:end] - at[begin])
+            tall = weight[at[0] : at[-1]] * nodes.height[node[at[0] : at[-1]]]
+            cost += np.add.reduceat(np.append(tall, 0.0), at[:-1] - at[0])
         return point, cost
 
     def costs(self, row: int) -> tuple[Floats, float]:
@@ -352,8 +352,7 @@ class Explainer:
         """The operators whose cost is the most above that of their ideal, the worst first."""
         above = self.actual.copy()
         for begin in range(0, len(above), _BLOCK):
-            end = min(begin + _BLOCK, len(above))
-            above[begin:end] -= self.ideals(begin, end)[1]
+            above[begin : begin + _BLOCK] -= self.ideals(begin, begin + _BLOCK)[1]
         return [int(row) for row in np.argsort(-above, kind="stable")[:count]]
 
     def operator(self, row: int, nearest: int = NEAREST) -> OperatorExplanation:
@@ -451,8 +450,8 @@ class Explainer:
             Wish(
                 operator=plan.operator_name(row),
                 gain=float(gain[row]),
-                needs=_needs(plan, row),
-                runs_on=tuple(ids[np.unique(i.node[_instances(plan, row)])].tolist()),
+                needs=float(plan.whole_rate(0)[row] + plan.whole_rate(1)[row]),
+                runs_on=tuple(ids[np.unique(i.node[i.pair == row])].tolist()),
             )
             for row in np.argsort(-gain, kind="stable")[:limit].tolist()
             if gain[row] > TOLERANCE * self.actual[row]
@@ -480,16 +479,18 @@ class _Case:
     def __init__(self, of: Explainer, row: int) -> None:
         self._plan, self._row, self._of = of.plan, row, of
         plan, i = of.plan, of.plan.instances
-        self.number, self.mine = int(plan.graph.bodies[row]), _instances(plan, row)
-        self.needs, self.actual = _needs(plan, row), float(of.actual[row])
+        self.number = int(plan.graph.bodies[row])
+        self.mine = np.arange(*np.searchsorted(i.pair, [row, row + 1]))
+        self.needs = float(plan.whole_rate(0)[row] + plan.whole_rate(1)[row])
+        self.actual = float(of.actual[row])
         self.cost, self.at_ends = of.costs(row)
         self.workers = np.flatnonzero(of.problem.nodes.worker)
         nodes = i.node[self.mine]
         self.on = {v: self.mine[nodes == v] for v in np.unique(nodes).tolist()}
         self.share = {v: float(plan.added_load[on].sum()) for v, on in self.on.items()}
         self.pieces = {v: int(i.replicas[on].sum()) for v, on in self.on.items()}
-        left, right = plan.partitions.count[2 * row : 2 * row + 2].tolist()
-        self.partitions: tuple[int, int] = left, right
+        count = plan.partitions.count
+        self.partitions = int(count[2 * row]), int(count[2 * row + 1])
         self.is_cut = len(self.on) > 1
 
     @cached_property
@@ -645,16 +646,6 @@ class _Case:
         ]
 
 
-def _instances(plan: Plan, row: int) -> Ints:
-    """Instances of an operator."""
-    return np.arange(*np.searchsorted(plan.instances.pair, [row, row + 1]))
-
-
-def _needs(plan: Plan, row: int) -> float:
-    """C_r of an operator, tuples/s."""
-    return float(plan.whole_rate(0)[row] + plan.whole_rate(1)[row])
-
-
 def _queries(problem: Problem) -> Strings:
     """(q,) ids of a problem's queries, or of its joins of pairs."""
     return problem.joins.ids if not problem.queries else np.array([q.id for q in problem.queries])
@@ -689,8 +680,7 @@ def find(plan: Plan, name: str) -> list[int]:
         rows = graph.body_of[np.append(graph.root[meant], consumer[read])]
         return [int(row) for row in np.unique(rows[rows >= 0])]
     known = [*queries.tolist(), *sorted({one for one in logical if one}), *names[:10_000].tolist()]
-    suggestion = _suggestion(name, known)
-    raise PlanError(f"{name}: no such operator, join, query or source; {suggestion}")
+    raise PlanError(f"{name}: no such operator, join, query or source; {_close(name, known)}")
 
 
 def find_node(problem: Problem, name: str) -> int:
@@ -702,10 +692,10 @@ def find_node(problem: Problem, name: str) -> int:
     named = problem.nodes.ids == name
     if not named.any():
         known = problem.nodes.ids[:10_000].tolist()
-        raise PlanError(f"node {name}: no such node; {_suggestion(name, known)}")
+        raise PlanError(f"node {name}: no such node; {_close(name, known)}")
     return int(np.argmax(named))
 
 
-def _suggestion(name: str, known: Sequence[str]) -> str:
+def _close(name: str, known: Sequence[str]) -> str:
     close = get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
     return f"did you mean {', '.join(close)}?"

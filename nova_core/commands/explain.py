@@ -75,7 +75,7 @@ def explain(
         count = len(answers) + more
         console.say(f"the {count} operators farthest from their ideal; name others with --join")
     elif not answers:
-        console.say(f"{join}: nothing of it is placed; it runs with its sources")
+        console.say(f"{join}: no operator of it is placed; filters run with what they read")
     for each in answers:
         print_operator(each)
     latency = {one.query: one.query_latency for one in answers}

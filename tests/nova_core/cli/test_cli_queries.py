@@ -76,7 +76,7 @@ def test_what_runs_with_its_sources_is_not_placed(nova: Any, files: tuple[str, s
     Path(problem).write_text(yaml.safe_dump(document))
     assert nova("plan", problem, "-o", plan, "--no-baselines").exit_code == 0
     out = nova("explain", plan, "-p", problem, "--join", "alone")
-    assert out.exit_code == 0 and "alone: nothing of it is placed" in out.stderr
+    assert out.exit_code == 0 and "alone: no operator of it is placed" in out.stderr
     answer = json.loads(nova("explain", plan, "-p", problem, "--json").stdout)
     assert answer == {"operators": [], "more": 0, "left_out": None}
 

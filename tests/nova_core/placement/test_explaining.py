@@ -17,6 +17,7 @@ from nova_core.explain import Explainer, find
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Instances, Partitions, Plan
 from nova_core.model.problem import Problem
+from nova_core.queries.virtual import medians
 from nova_core.strategies import place
 
 SOME = settings(
@@ -131,6 +132,27 @@ def test_a_node_is_wished_for_by_what_would_cost_less_there(seed: int, mean: flo
         greater = {key: gain for key, gain in gains.items() if gain > 1e-6}
         assert wishes.keys() >= greater.keys()
         assert [wishes[key] for key in greater] == pytest.approx(list(greater.values()))
+
+
+@SOME
+@given(seed=st.integers(0, 10_000), dimensions=st.integers(1, 3))
+def test_medians_cost_the_least_whatever_the_number_of_ends(seed: int, dimensions: int) -> None:
+    random = np.random.default_rng(seed)
+    position = random.uniform(0, 100, (12, dimensions))
+    at = np.append(0, np.cumsum(random.permutation(np.arange(1, 9))))
+    node, weight = random.integers(0, 12, at[-1]), random.exponential(size=at[-1])
+    points, sums = medians(position, at, node, weight)
+    for run, (point, least) in enumerate(zip(points, sums.tolist(), strict=True)):
+        part = slice(at[run], at[run + 1])
+
+        def cost(there: Any, part: slice = part) -> float:
+            away = np.linalg.norm(position[node[part]] - there, axis=1)
+            return float(weight[part] @ away)
+
+        assert cost(point) == pytest.approx(least)
+        steps = [random.normal(0, size, dimensions) for size in (1e-3, 1.0, 30.0)]
+        others = [*(point + step for step in steps), *position[node[part]]]
+        assert min(map(cost, others)) >= least * (1 - 1e-6)
 
 
 def test_neighbours_are_named() -> None:
