@@ -1,7 +1,8 @@
-"""``nova explain``: why a join, or a query's operators, are where they are."""
+"""``nova explain``: why a join, or a query's operator, is where it is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,22 +13,21 @@ from nova_core import console, paths
 from nova_core.commands import figures, shared
 
 if TYPE_CHECKING:
-    from nova_core.explain import LinkExplanation, NodeExplanation, PairExplanation
-    from nova_core.model.plan import Plan
+    from nova_core.explain import NodeExplanation, OperatorExplanation
 
-PAIRS = 5
-# Names listed at most.
+# Operators explained, and names listed, at most.
+OPERATORS = 5
 NAMES = 6
 
 
-@click.command(short_help="Explain why a join runs where it does.")
+@click.command(short_help="Explain why an operator runs where it does.")
 @click.argument("plan", type=paths.INPUT)
 @shared.problem_option
 @shared.capacity_option
 @click.option(
     "--join",
     metavar="J",
-    help="A pair (tw/t1*w1) or join; of queries: a query or operator; or a source.",
+    help="An operator (tw/t1*w1), a join, a query, an operator of one, or a source.",
 )
 @click.option("--node", metavar="N", help="A node's id.")
 @shared.rows_option
@@ -41,22 +41,22 @@ def explain(
     rows: int | None,
     as_json: bool,
 ) -> None:
-    """Explain why a join or query runs where it does, or what a node does.
+    """Explain why an operator runs where it does, or what a node does.
 
-    Without --join and --node: the pairs that ended up farthest from their ideal, or of queries the
-    operators that did.
+    Without --join and --node: the operators that ended up farthest from their ideal.
     """
     if join is not None and node is not None:
         raise click.UsageError("--join and --node: give one of them")
+    from rich.markup import escape
+
+    from nova_core.model.syntax import listed
+
     loaded = shared.load_problem(problem, capacity)
     with shared.working():
         placed = shared.load_plan(plan, loaded)
-        from nova_core.explain import Explainer, find_node, find_pairs
+        from nova_core.explain import Explainer, find_node
         from nova_core.left_out import left_out
 
-        if loaded.queries and node is None:
-            print_query(placed, join, rows, as_json)
-            return
         explainer = Explainer(placed)
         if node is not None:
             answer = explainer.node(find_node(loaded, node))
@@ -66,49 +66,60 @@ def explain(
                 print_node(answer, rows)
                 console.show(*figures.left_out_lines(placed))
             return
-        pairs = explainer.farthest(PAIRS) if join is None else find_pairs(loaded, join)
-        shown = pairs[: shared.shown_rows(rows, PAIRS, as_json)]
-        answers = [explainer.pair(pair) for pair in shown]
+        most = shared.shown_rows(rows, OPERATORS, as_json)
+        answers, more = explainer.explain(join, most)
     if as_json:
-        more = len(pairs) - len(shown)
-        console.print_json({"pairs": answers, "more": more, "left_out": left_out(placed)})
+        console.print_json({"operators": answers, "more": more, "left_out": left_out(placed)})
         return
     if join is None:
-        console.say(f"the {len(pairs)} pairs farthest from their ideal; name others with --join")
+        count = len(answers) + more
+        console.say(f"the {count} operators farthest from their ideal; name others with --join")
+    elif not answers:
+        console.say(f"{join}: no operator of it is placed; filters run with what they read")
     for each in answers:
-        print_pair(each)
+        print_operator(each)
+    latency = {query: ms for one in answers for query, ms in one.queries.items()}
+    ways = [f"{query}: {console.number(ms)} ms" for query, ms in latency.items()]
+    if ways:
+        console.show(escape(f"longest way from a source to the sink: {listed(ways, NAMES)}"))
     console.show(*figures.left_out_lines(placed))
-    if len(pairs) > len(shown):
-        console.say(f"{len(pairs) - len(shown)} more pairs; see all with --rows 0")
+    if more:
+        console.say(f"{more} more operators; see all with --rows 0")
 
 
-def unit(objective: str) -> str:
-    """What costs are measured in."""
-    return "tuples/s * ms" if objective == "network-usage" else "ms"
-
-
-def print_pair(answer: PairExplanation) -> None:
-    """One pair, for a person."""
+def print_operator(answer: OperatorExplanation) -> None:
+    """One operator, for a person."""
     from rich.markup import escape
     from rich.padding import Padding
 
-    left, right = answer.left, answer.right
-    in_ms = unit(answer.objective)
+    from nova_core.model.syntax import listed
+
+    def together(texts: Sequence[str]) -> str:
+        return " and ".join(texts) if len(texts) == 2 else listed(texts, NAMES)
+
+    in_ms = "tuples/s * ms" if answer.objective == "network-usage" else "ms"
     m, n = answer.partitions
-    virtual = ", ".join(f"{x:.1f}" for x in answer.virtual_position)
+    ideal = ", ".join(f"{x:.1f}" for x in answer.ideal_position)
     over = answer.cost / answer.ideal_cost - 1 if answer.ideal_cost > 0 else 0.0
+    inputs = [f"{one.name} on {listed(one.nodes, NAMES)} ({one.rate:g}/s)" for one in answer.inputs]
+    # A sink is nothing but its node.
+    outputs = [
+        (f"{one.name} on " if one.kind != "sink" else "") + listed(one.nodes, NAMES)
+        for one in answer.outputs
+    ]
     lines = [
-        f"[bold]{escape(answer.pair)}[/]",
+        f"[bold]{escape(answer.operator)}[/]",
         escape(
-            f"{left['source']} on {left['node']} ({left['rate']:g}/s) and {right['source']} on "
-            f"{right['node']} ({right['rate']:g}/s) to {answer.sink}; "
+            f"{together(inputs)} to {together(outputs)}; "
             f"needs {answer.required_capacity:g} tuples/s in one piece"
         ),
         escape(
-            f"ideal: ({virtual}) in the cost space, {console.number(answer.ideal_cost)} {in_ms}; "
+            f"ideal: ({ideal}) in the cost space, {console.number(answer.ideal_cost)} {in_ms}; "
             f"got {console.number(answer.cost)} {in_ms}, {100 * over:.1f} % above"
         ),
     ]
+    if answer.runs_with:
+        lines.insert(2, escape(f"runs with it: {together(answer.runs_with)}"))
     if len(answer.hosts) > 1:
         lines.append(
             f"cut: {m} x {n} partitions, {m * n} pieces on {len(answer.hosts)} nodes; inputs sent "
@@ -124,7 +135,7 @@ def print_pair(answer: PairExplanation) -> None:
         if one.rank is not None and one.rank > last + 1:
             table.add_row("", f"... {one.rank - last - 1:,} more", "", "", "", "", "")
         last = one.rank or last
-        who = ", ".join(f"{o.pair} ({o.rate:g})" for o in one.occupants)
+        who = ", ".join(f"{o.operator} ({o.rate:g})" for o in one.occupants)
         more = f" and {one.more_occupants} more" if one.more_occupants else ""
         table.add_row(
             str(one.rank or "-"),
@@ -139,58 +150,6 @@ def print_pair(answer: PairExplanation) -> None:
     console.show(*lines, Padding(table, (1, 0, 1, 0), expand=False))
 
 
-def print_query(plan: Plan, name: str | None, rows: int | None, as_json: bool) -> None:
-    """What operators of queries receive and emit, and how far they are from their ideal."""
-    from rich.markup import escape
-
-    from nova_core.explain import explain_cuts, explain_links
-    from nova_core.left_out import left_out
-
-    links, latency = explain_links(plan, name)
-    cuts = explain_cuts(plan, name)
-    shown: list[LinkExplanation] = links[: shared.shown_rows(rows, as_json=as_json)]
-    if as_json:
-        more = len(links) - len(shown)
-        console.print_json(
-            {
-                "latency": latency,
-                "cuts": cuts,
-                "links": shown,
-                "more": more,
-                "left_out": left_out(plan),
-            }
-        )
-        return
-    table = console.table(
-        "Links" if name is None else f"Links of {name}",
-        ["from", "to", ">tuples/s", ">ms", "node", "to node", ">from ideal, ms"],
-        [
-            (
-                one.carries,
-                one.receiver,
-                console.number(one.rate),
-                console.number(one.latency),
-                one.node,
-                one.to_node,
-                "" if one.from_ideal is None else console.number(one.from_ideal),
-            )
-            for one in shown
-        ],
-    )
-    ways = [f"{escape(query)}: {console.number(ms)} ms" for query, ms in latency.items()]
-    lines = [
-        escape(
-            f"{one.operator} is cut into {one.instances}, sent "
-            f"{one.received / one.required:.2f} times: {one.reason}"
-        )
-        for one in cuts
-    ]
-    lines.append("longest way from a source to the sink: " + ", ".join(ways))
-    console.show(table, "", *lines, *figures.left_out_lines(plan))
-    if len(links) > len(shown):
-        console.say(f"{len(links) - len(shown)} more links; see all with --rows 0")
-
-
 def print_node(answer: NodeExplanation, rows: int | None) -> None:
     """One node, for a person."""
     from rich.markup import escape
@@ -199,7 +158,7 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
 
     limit = shared.shown_rows(rows)
     free = answer.capacity - answer.load
-    state = "may host joins" if answer.worker else "may not host joins"
+    state = "may host operators" if answer.worker else "may not host operators"
     at = ", ".join(f"{x:.1f}" for x in answer.position)
     lines = [
         f"[bold]{escape(answer.node)}[/] at ({at}) in the cost space; {state}",
@@ -211,19 +170,19 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
         lines.append(escape(f"produces {listed(answer.produces, NAMES)}"))
     if answer.sink_of:
         lines.append(escape(f"consumes the results of {listed(answer.sink_of, NAMES)}"))
-    hosted = [(one.pair, console.number(one.rate)) for one in answer.hosted[:limit]]
+    hosted = [(one.operator, console.number(one.rate)) for one in answer.hosted[:limit]]
     if len(answer.hosted) > len(hosted):
         hosted.append((f"... {len(answer.hosted) - len(hosted):,} more", ""))
     gaining = [
         (
-            wish.pair,
+            wish.operator,
             console.number(wish.gain),
             console.number(wish.needs) + ("" if wish.needs > free else " (would fit)"),
             listed(wish.runs_on, NAMES),
         )
         for wish in answer.wishes
     ]
-    headings = ["pair", ">gain", ">needs, tuples/s", "runs on"]
+    headings = ["operator", ">gain", ">needs, tuples/s", "runs on"]
     console.show(
         *lines,
         "",

@@ -53,7 +53,7 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
     )
     from nova_core.explain import Explainer
 
-    explain.print_pair(Explainer(chosen.plan).pair(_hardest(chosen.plan), nearest=5))
+    explain.print_operator(Explainer(chosen.plan).operator(_hardest(chosen.plan), nearest=5))
     console.show(*figures.costs("nova", chosen, compared))
     if picture:
         console.say(f"picture of the cost space written to {output.resolve()}")

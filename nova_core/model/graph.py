@@ -7,7 +7,7 @@ join between two sources and a sink. Units: rates in tuples/s, sizes in bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -287,16 +287,33 @@ class Graph:
         """Operators that run with others, in order."""
         return np.flatnonzero(self.root != np.arange(len(self.root)))
 
+    def serves(self, operator: int) -> list[int]:
+        """Numbers of the queries whose sinks an operator's tuples reach: several may share it."""
+        first, readers = self._readers
+        reached, open_ = {operator}, [operator]
+        while open_:
+            one = open_.pop()
+            more = set(readers[first[one] : first[one + 1]].tolist()) - reached
+            reached |= more
+            open_ += more
+        return sorted(int(self.query[one]) for one in reached if self.kind[one] == SINK)
+
     @cached_property
-    def serves(self) -> Sequence[Set[int]]:
-        """Numbers of the queries whose sinks each operator's tuples reach: several share it."""
-        serves: list[set[int]] = [set() for _ in range(len(self))]
-        for one in reversed(range(len(self))):
-            if self.kind[one] == SINK:
-                serves[one].add(int(self.query[one]))
-            for producer in self.inputs(one).tolist():
-                serves[producer] |= serves[one]
-        return serves
+    def _readers(self) -> tuple[Ints, Ints]:
+        """(o + 1,) where the readers of each operator begin, and the readers."""
+        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
+        order = np.argsort(self.input, kind="stable")
+        return np.searchsorted(self.input[order], np.arange(len(self) + 1)), consumer[order]
+
+    def feeding(self, operators: Bools) -> Bools:
+        """(o,) some operators, and all that their tuples come from."""
+        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
+        feeding = operators.copy()
+        while True:
+            further = self.input[feeding[consumer]]
+            if feeding[further].all():
+                return feeding
+            feeding[further] = True
 
     def upstream_sources(self, operator: int) -> list[int]:
         """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""

@@ -106,6 +106,45 @@ def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual
     return Virtual(point, gap, float(weight @ distance))
 
 
+def medians(position: Floats, at: Ints, node: Ints, weight: Floats) -> tuple[Floats, Floats]:
+    """Points that minimize the weighted sum of distances to nodes, for many runs of nodes.
+
+    Args:
+        position: (n, d) nodes' coordinates, ms.
+        at: (c + 1,) where each run begins in the next two.
+        node: (e,) nodes.
+        weight: (e,) non-negative.
+
+    Returns:
+        (c, d) points, ms, and (c,) sums there.
+    """
+    from nova_core.placement.geometric_median import geometric_median, weighted_distance
+    from nova_core.queries.kernels.springs import relax
+
+    count, three = np.diff(at), np.arange(3)
+    few, many = np.flatnonzero(count <= 3), np.flatnonzero(count > 3)
+    # What a run has less than three of weighs nothing.
+    rows = np.minimum(at[few][:, None] + three, len(node) - 1)
+    anchors, heavy = position[node[rows]], weight[rows] * (three < count[few][:, None])
+    point, total = np.empty((len(count), position.shape[1])), np.empty(len(count))
+    point[few] = geometric_median(anchors, heavy)
+    total[few] = weighted_distance(anchors, heavy, point[few])
+    if len(many):
+        link = _runs(np.arange(len(node)), at[many], count[many])
+        anchors, each = position[node[link]], np.arange(len(link))
+        centre, which = np.arange(len(many)), np.repeat(np.arange(len(many)), count[many])
+        vertex = np.append(anchors, np.zeros((len(many), anchors.shape[1])), axis=0)
+        ends = np.stack([each, which + len(each)], axis=1)
+        link_at = np.append(0, count[many].cumsum())
+        place = np.append(each * 0 - 1, centre * 0)
+        one_each = np.append(centre, len(many))
+        relax(vertex, ends, weight[link], centre + len(each), one_each, each, link_at, place)
+        point[many] = vertex[len(each) :]
+        way = np.linalg.norm(anchors - point[many][which], axis=1)
+        total[many] = np.bincount(which, weight[link] * way)
+    return point, total
+
+
 def _runs(values: Ints, first: Ints, count: Ints) -> Ints:
     """Stretches of an array, one after the other."""
     offset = np.append(0, np.cumsum(count))

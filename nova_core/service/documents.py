@@ -75,11 +75,9 @@ class EventHeaders(msgspec.Struct, rename="kebab"):
 
 
 class ExplainQuery(msgspec.Struct):
-    """What is explained; else the pairs farthest off."""
+    """What is explained; else the operators farthest off."""
 
-    join: Annotated[str, Meta(description="a pair (tw/t1*w1), operator or source")] | UnsetType = (
-        UNSET
-    )
+    join: Annotated[str, Meta(description="as --join of `nova explain`")] | UnsetType = UNSET
     node: Annotated[str, Meta(description="a node")] | UnsetType = UNSET
 
 

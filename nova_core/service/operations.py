@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version as version_of
 
 import msgspec
@@ -12,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from nova_core.errors import PlanError, ProblemError
-from nova_core.explain import Explainer, find_node, find_pairs
+from nova_core.explain import Explainer, find_node
+from nova_core.left_out import left_out
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.plan_document import PlanDocument
@@ -48,7 +50,6 @@ from nova_core.service.store import Store
 
 # Bytes of an event; a batch of some ten thousand has as many.
 EVENTS = 2**20
-PAIRS = 5
 
 
 class Operations(Endpoints):
@@ -215,7 +216,7 @@ class Operations(Endpoints):
         tagged=True,
     )
     async def explain(self, request: Request) -> Response:
-        """Why a join is where it is, or what a node does; else the pairs farthest off."""
+        """Why an operator is where it is, or what a node does; else the operators farthest off."""
         query = parameters_of(request.query_params, ExplainQuery)
         return await self._read_out(request, lambda plan: _explanation(plan, query))
 
@@ -263,8 +264,10 @@ def _explanation(plan: Plan, query: ExplainQuery) -> bytes:
     explainer = Explainer(plan)
     try:
         if node is not UNSET:
-            return msgspec.json.encode(explainer.node(find_node(plan.problem, node)))
-        pairs = explainer.farthest(PAIRS) if join is UNSET else find_pairs(plan.problem, join)
+            answer = asdict(explainer.node(find_node(plan.problem, node)))
+        else:
+            operators, more = explainer.explain(None if join is UNSET else join)
+            answer = {"operators": operators, "more": more}
     except PlanError as error:
         raise RefusedError(404, str(error)) from None
-    return msgspec.json.encode({"pairs": [explainer.pair(pair) for pair in pairs]})
+    return msgspec.json.encode(answer | {"left_out": left_out(plan)})

@@ -30,9 +30,9 @@ def test_a_pair_is_explained(nova, problem: Path, plan: Path) -> None:
 
 def test_json_of_a_join_has_all_its_pairs(ask, problem: Path, plan: Path) -> None:
     answer = ask("explain", plan, "-p", problem, "--join", "tw")
-    assert [one["pair"] for one in answer["pairs"]] == ["tw/n1*nw", CUT, "tw/s1*sw"]
+    assert [one["operator"] for one in answer["operators"]] == ["tw/n1*nw", CUT, "tw/s1*sw"]
     assert answer["more"] == 0
-    for one in answer["pairs"]:
+    for one in answer["operators"]:
         assert one["ideal_cost"] <= one["cost"]
         assert sum(host["pieces"] for host in one["hosts"]) == np.prod(one["partitions"])
         costs = [candidate["cost"] for candidate in one["candidates"]]
@@ -43,15 +43,15 @@ def test_json_of_a_join_has_all_its_pairs(ask, problem: Path, plan: Path) -> Non
 
 def test_pairs_are_found_by_source(ask, problem: Path, plan: Path) -> None:
     answer = ask("explain", plan, "-p", problem, "--join", "nw", "--rows", "1")
-    assert [one["pair"] for one in answer["pairs"]] == ["tw/n1*nw"]
+    assert [one["operator"] for one in answer["operators"]] == ["tw/n1*nw"]
     assert answer["more"] == 1
 
 
 def test_without_a_name_the_farthest_pairs_come(ask, problem: Path, plan: Path) -> None:
-    pairs = ask("explain", plan, "-p", problem)["pairs"]
-    above = [one["cost"] - one["ideal_cost"] for one in pairs]
+    operators = ask("explain", plan, "-p", problem)["operators"]
+    above = [one["cost"] - one["ideal_cost"] for one in operators]
     assert above == sorted(above, reverse=True)
-    assert len(pairs) == 3
+    assert len(operators) == 3
 
 
 def test_a_node_is_explained(nova, ask, problem: Path, plan: Path) -> None:
@@ -59,12 +59,12 @@ def test_a_node_is_explained(nova, ask, problem: Path, plan: Path) -> None:
     assert result.exit_code == 0
     assert "receives 50.0 of 55.0 tuples/s; 5.0 free" in result.stdout
     answer = ask("explain", plan, "-p", problem, "--node", "A")
-    assert answer["hosted"] == [{"pair": "tw/n1*nw", "rate": 50.0}]
+    assert answer["hosted"] == [{"operator": "tw/n1*nw", "rate": 50.0}]
     (wish,) = answer["wishes"]  # the cut join would cost less on A
-    assert wish["pair"] == CUT
+    assert wish["operator"] == CUT
     assert wish["runs_on"] == ["B", "C"]
     sink = nova("explain", plan, "-p", problem, "--node", "sink").stdout
-    assert "may not host joins" in sink
+    assert "may not host operators" in sink
     assert "consumes the results of tw" in sink
 
 
@@ -72,8 +72,8 @@ def test_an_overloaded_node_says_by_how_much(nova, problem: Path, overloaded: Pa
     out = nova("explain", overloaded, "-p", problem, "--node", "sink").stdout
     assert "overloaded by 50.0" in out
     out = nova("explain", overloaded, "-p", problem, "--join", CUT).stdout
-    assert "strategy sink places without regard to capacity" in out
-    assert "chosen, may not host joins, overloaded" in out
+    assert "the plan may break on purpose: capacity, worker, requirement" in out
+    assert "chosen, may not host operators, overloaded" in out
 
 
 def test_relayed_tuples_are_told(nova, problem: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_costs_are_those_of_the_evaluation(placed: Plan, objective: str) -> None
     from nova_core.evaluation import evaluate
 
     explainer = Explainer(replace(placed, objective=objective))
-    told = sum(explainer.pair(pair).cost for pair in range(len(placed.problem.matrix)))
+    told = sum(explainer.operator(pair).cost for pair in range(len(placed.problem.matrix)))
     assert told == pytest.approx(evaluate(placed).estimated.objectives[objective])
 
 
@@ -116,7 +116,7 @@ def test_candidates_are_all_cheaper_nodes(placed: Plan) -> None:
         ends = (problem.left_node[pair], problem.right_node[pair], problem.sink_node[pair])
         cost = sum(np.linalg.norm(x - x[end], axis=1) for end in ends)
         order = [v for v in np.argsort(cost, kind="stable") if problem.nodes.worker[v]]
-        told = Explainer(placed).pair(pair, nearest=100).candidates
+        told = Explainer(placed).operator(pair, nearest=100).candidates
         assert [one.node for one in told] == [str(problem.nodes.ids[v]) for v in order]
         assert [one.rank for one in told] == list(range(1, len(order) + 1))
         for one, v in zip(told, order, strict=True):
@@ -126,7 +126,7 @@ def test_candidates_are_all_cheaper_nodes(placed: Plan) -> None:
 
 def test_verdicts_are_true(placed: Plan) -> None:
     problem = placed.problem
-    told = Explainer(placed).pair(0, nearest=100)
+    told = Explainer(placed).operator(0, nearest=100)
     for one in told.candidates:
         if one.verdict.startswith("too small"):
             assert one.capacity < told.required_capacity
@@ -136,7 +136,7 @@ def test_verdicts_are_true(placed: Plan) -> None:
             assert one.free >= told.required_capacity
         else:
             assert one.verdict == "chosen"
-    poor = Explainer(replace(placed, parameters={"c_min": 15.0})).pair(0, nearest=100)
+    poor = Explainer(replace(placed, parameters={"c_min": 15.0})).operator(0, nearest=100)
     small = problem.nodes.capacity < 15
     said = {one.node for one in poor.candidates if one.verdict == "capacity below C_min = 15"}
     assert said == set(problem.nodes.ids[small & problem.nodes.worker].tolist())
@@ -151,7 +151,7 @@ def test_reasons_for_cutting(problem: Path) -> None:
         for name, amount in capacity.items():
             changed[asked.node_index[name]] = amount
         plan = place(asked.with_capacity(changed), "nova", sigma=0.0)
-        return " ".join(Explainer(plan).pair(cut).reasons)
+        return " ".join(Explainer(plan).operator(cut).reasons)
 
     small = dict.fromkeys(("cloud", "[red]$G$", "A", "B", "C", "n1", "s1"), 45.0)
     assert "no worker takes 50 tuples/s: the greatest capacity is 45" in why(small)

@@ -42,13 +42,16 @@ def test_a_plan_is_made_checked_explained_and_compared(nova: Any, files: tuple[s
     assert "q/j(s0*s1)" in made.stdout and "1 query" in made.stdout
     assert json.loads(nova("check", plan, "-p", problem, "--json").stdout)["holds"]
     told = json.loads(nova("explain", plan, "-p", problem, "--join", "q", "--json").stdout)
-    assert told["latency"]["q"] > 0 and {one["receiver"] for one in told["links"]} >= {"q/sink"}
-    assert "q/sink" in nova("explain", plan, "-p", problem).stdout
-    node = told["links"][0]["to_node"]
+    assert all(one["queries"]["q"] > 0 for one in told["operators"])
+    sinks = {one["name"] for each in told["operators"] for one in each["outputs"]}
+    assert sinks == {"q/sink"}
+    out = nova("explain", plan, "-p", problem).stdout
+    assert "longest way from a source to the sink: q: " in out
+    node = told["operators"][0]["hosts"][0]["node"]
     hosted = json.loads(nova("explain", plan, "-p", problem, "--node", node, "--json").stdout)
     assert hosted["hosted"] and hosted["load"] > 0
     wrong = nova("explain", plan, "-p", problem, "--join", "p")
-    assert wrong.exit_code == 2 and "p: no such query, operator or source" in wrong.stderr
+    assert wrong.exit_code == 2 and "p: no such operator, join, query or source" in wrong.stderr
     same = nova("diff", plan, plan, "-p", problem)
     assert same.exit_code == 0 and "no difference: all 4 instances stay" in same.stdout
     document = json.loads(Path(plan).read_text())
@@ -79,6 +82,19 @@ def test_what_queries_share_is_placed_once_unless_told_otherwise(
         assert written["rewriting"]["share_operators"] == (option == "--share")
         counts[option] = written["totals"]["instances"]
     assert counts["--no-share"] == 2 * counts["--share"]
+
+
+def test_what_runs_with_its_sources_is_not_placed(nova: Any, files: tuple[str, str]) -> None:
+    problem, plan = files
+    document = yaml.safe_load(Path(problem).read_text())
+    only = {"id": "only", "kind": "filter", "input": "a", "selectivity": 0.5}
+    document["queries"] = [{"id": "alone", "sink": "n4", "operators": [only]}]
+    Path(problem).write_text(yaml.safe_dump(document))
+    assert nova("plan", problem, "-o", plan, "--no-baselines").exit_code == 0
+    out = nova("explain", plan, "-p", problem, "--join", "alone")
+    assert out.exit_code == 0 and "alone: no operator of it is placed" in out.stderr
+    answer = json.loads(nova("explain", plan, "-p", problem, "--json").stdout)
+    assert answer == {"operators": [], "more": 0, "left_out": None}
 
 
 def test_nova_costs_no_more_than_what_it_is_compared_with(

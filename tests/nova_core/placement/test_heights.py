@@ -136,10 +136,10 @@ def test_explanations_agree_with_the_plan() -> None:
     problem = tall(1)
     plan = place(problem)
     explainer = Explainer(plan)
-    total = sum(explainer.pair(pair).cost for pair in range(len(problem.matrix)))
+    total = sum(explainer.operator(pair).cost for pair in range(len(problem.matrix)))
     assert total == pytest.approx(evaluate(plan).estimated.objectives["latency"])
     for pair in range(len(problem.matrix)):
-        answer = explainer.pair(pair)
+        answer = explainer.operator(pair)
         assert answer.ideal_cost <= min(c.cost for c in answer.candidates) + 1e-9
         assert answer.ideal_cost <= answer.cost + 1e-9
 

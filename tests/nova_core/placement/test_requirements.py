@@ -134,7 +134,7 @@ def test_explanations_name_what_a_node_lacks() -> None:
     verdicts = [
         (candidate.node, candidate.verdict)
         for pair in range(0, len(problem.matrix), GROUPS)
-        for candidate in explainer.pair(pair).candidates
+        for candidate in explainer.operator(pair).candidates
     ]
     for node, verdict in verdicts:
         assert (verdict == "lacks tag gpu") != meets(problem, int(node[1:]), 0)

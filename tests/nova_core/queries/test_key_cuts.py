@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from query_cases import asking, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
-from nova_core.explain import explain_cuts
+from nova_core.explain import Explainer, find
 from nova_core.model.files import read_plan, write_plan
 from nova_core.model.key_ranges import COMPARING, KeyRanges, cut, intervals, required
 from nova_core.model.plan import Partitions, Plan
@@ -255,16 +255,13 @@ def test_a_partitioner_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
 
 def test_why_a_join_is_cut_so_is_explained() -> None:
     by_key, grid = placed(asked(ROOMS, keys=10_000, hot=HOT)), placed(asked(ROOMS), sigma=0.2)
-    for plan, word, least in (
-        (by_key, "by ranges of its 10,000 keys, 2", 1.0),
-        (grid, "grid", 1.2),
+    for plan, text, least in (
+        (by_key, "cut by ranges of its 10,000 keys, 2 of them with their own; as a grid of ", 1.0),
+        (grid, "cut as a grid: ", 1.2),
     ):
-        cuts = explain_cuts(plan)
-        assert [one.operator for one in cuts] == plan.operator_names().tolist()
-        for one in cuts:
-            assert word in one.reason
-            assert one.required == 200
-            assert one.received >= least * one.required
-    (one,) = explain_cuts(by_key, by_key.operator_name(0))
-    assert one.instances == by_key.replica_count[0]
-    assert explain_cuts(by_key, "s0") == []
+        for row in range(plan.operator_count):
+            one = Explainer(plan).operator(row)
+            assert one.reasons[-1].startswith(text)
+            assert one.required_capacity == 200
+            assert one.received >= least * one.required_capacity
+    assert find(by_key, by_key.operator_name(1)) == [1]

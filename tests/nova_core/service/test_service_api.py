@@ -110,10 +110,11 @@ def test_a_plan_may_be_given_and_a_policy(client: TestClient) -> None:
 def test_why_a_join_is_where_it_is(placed: TestClient) -> None:
     ask = placed.get
     by_join = ask("/placements/field/explain", params={"join": "climate"}).json()
-    assert by_join["pairs"][0]["hosts"][0]["node"] == "A"
+    assert by_join["operators"][0]["hosts"][0]["node"] == "A"
     assert ask("/placements/field/explain").json() == by_join
+    assert by_join.keys() == {"operators", "more", "left_out"}
     node = ask("/placements/field/explain", params={"node": "A"}).json()
-    assert [each["pair"] for each in node["hosted"]] == ["climate/t1*h1"]
+    assert [each["operator"] for each in node["hosted"]] == ["climate/t1*h1"]
     unknown = ask("/placements/field/explain", params={"node": "AA"})
     assert (unknown.status_code, unknown.json()["error"]) == (
         404,
