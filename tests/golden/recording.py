@@ -38,6 +38,7 @@ VARIANTS = {
         "spread": ("--on-full", "spread"),
         "no-push": ("--no-push",),
         "no-split": ("--no-split",),
+        "no-share": ("--no-share",),
         "source-latency": ("--objective", "source-latency"),
         "network-usage": ("--objective", "network-usage"),
     },
