@@ -17,11 +17,11 @@ from needs_rack import require
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from nova_core.errors import InfeasibleError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
+from nova_core.io.syntax import dump
 from nova_core.model.key_ranges import KEY_RANGES, required
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
-from nova_core.model.syntax import dump
 from nova_core.strategies import place
 from nova_engines.query_flow import from_plan
 from nova_harness.engines.base import DIRECT

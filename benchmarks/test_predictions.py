@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from nova_core.io.problem_document import queries_of
 from nova_core.model.problem import Problem
-from nova_core.model.queries import queries_of
 from nova_harness.bench.queries import generated
 from nova_research.costream.learned.model import Model, Scale, load_model
 from nova_research.costream.learned.network import initial

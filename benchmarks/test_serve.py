@@ -30,7 +30,7 @@ import uvloop
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.files import write_problem
+from nova_core.io.files import write_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.placement.live import Event, LivePlacement

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from nova_core.evaluation import Evaluation as Evaluation
     from nova_core.evaluation import evaluate as evaluate
     from nova_core.evaluation import lower_bound as lower_bound
+    from nova_core.io import read_plan as read_plan
+    from nova_core.io import read_problem as read_problem
+    from nova_core.io import write_plan as write_plan
+    from nova_core.io import write_problem as write_problem
+    from nova_core.io.examples import load_example as load_example
     from nova_core.model import Instances as Instances
     from nova_core.model import JoinMatrix as JoinMatrix
     from nova_core.model import Joins as Joins
@@ -33,11 +38,6 @@ if TYPE_CHECKING:
     from nova_core.model import Problem as Problem
     from nova_core.model import Routes as Routes
     from nova_core.model import Sources as Sources
-    from nova_core.model import read_plan as read_plan
-    from nova_core.model import read_problem as read_problem
-    from nova_core.model import write_plan as write_plan
-    from nova_core.model import write_problem as write_problem
-    from nova_core.model.examples import load_example as load_example
     from nova_core.model.plan_delta import PlanDelta as PlanDelta
     from nova_core.model.verify import Report as Report
     from nova_core.model.verify import verify as verify
@@ -72,9 +72,10 @@ else:
         "costspace": "CostSpace LiveCostSpace embed",
         "errors": "InfeasibleError NovaError PlanError ProblemError ProblemWarning UnwritableError",
         "evaluation": "Evaluation evaluate lower_bound",
+        "io": "read_plan read_problem write_plan write_problem",
         "model": "Instances JoinMatrix Joins Links Nodes PairLatencies Partitions Plan Problem "
-        "Routes Sources read_plan read_problem write_plan write_problem",
-        "model.examples": "load_example",
+        "Routes Sources",
+        "io.examples": "load_example",
         "model.plan_delta": "PlanDelta",
         "model.verify": "Report verify",
         "placement.live": "AddOperator AddPair AddSource AddWorker Batch ChangeCapacity ChangeLink "

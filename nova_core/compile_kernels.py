@@ -64,7 +64,7 @@ def _lock(file: IO[str], *, wait: bool) -> bool:
 def placement() -> None:
     """Compile what `nova_core.strategies` needs for joins."""
     from nova_core.errors import InfeasibleError
-    from nova_core.model.examples import load_example
+    from nova_core.io.examples import load_example
     from nova_core.strategies import place
 
     problem = load_example("running-example")

@@ -8,9 +8,9 @@ import numpy as np
 
 from nova_core import console
 from nova_core.errors import NovaError
+from nova_core.io.syntax import listed
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
-from nova_core.model.syntax import listed
 
 # What is placed again takes no time that people notice: problems of so many operators times nodes,
 # by strategies whose time depends on that alone.

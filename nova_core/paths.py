@@ -78,7 +78,7 @@ def _is_part(file: Path, directory: Path) -> bool:
     """Whether a file is a part of the problem or plan in a directory."""
     if not (file.is_file() and directory.is_dir() and file.parent.samefile(directory)):
         return False
-    from nova_core.model import plan_document, problem_document
+    from nova_core.io import plan_document, problem_document
 
     # A plan beside its problem is no part of it.
     parts = {"plan", *plan_document.ROWS}

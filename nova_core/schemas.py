@@ -12,9 +12,9 @@ def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of a document; ``name`` is one of `NAMES`."""
     import msgspec
 
+    from nova_core.io.plan_document import PlanDocument
+    from nova_core.io.problem_document import ProblemDocument
     from nova_core.model.plan_delta import PlanDelta
-    from nova_core.model.plan_document import PlanDocument
-    from nova_core.model.problem_document import ProblemDocument
     from nova_core.placement.live.events import Event
 
     kinds: dict[str, Any] = {

@@ -20,7 +20,7 @@ from oracles import live_placement
 from benchmarks.test_simulator import plans_of, simulated
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
 from nova_core.errors import InfeasibleError
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.strategies import place
 from nova_harness.bench.queries import generated
 from nova_research.costream.simulator.stages import stages_of

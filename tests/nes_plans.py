@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nova_core.io.validation import validate_problem
 from nova_core.model import (
     Instances,
     JoinMatrix,
@@ -39,20 +40,22 @@ def nes_plan(seed: int, *, routes: bool = False, together: bool = False) -> Plan
         stream=np.array(["pressure", "pressure", "humidity"]),
         rate=rng.choice([10.0, 25.0, 33.0], 3),
     )
-    problem = Problem(
-        nodes=nodes,
-        sources=sources,
-        joins=Joins(
-            np.array(["climate"]),
-            np.array(["pressure"]),
-            np.array(["humidity"]),
-            np.array([count - 1]),
-        ),
-        matrix=JoinMatrix(
-            np.zeros(2, np.int64), np.array([0, 1]), np.array([2, 2]), np.full(2, 5.0)
-        ),
-        links=Links.none(),
-    ).validate()
+    problem = validate_problem(
+        Problem(
+            nodes=nodes,
+            sources=sources,
+            joins=Joins(
+                np.array(["climate"]),
+                np.array(["pressure"]),
+                np.array(["humidity"]),
+                np.array([count - 1]),
+            ),
+            matrix=JoinMatrix(
+                np.zeros(2, np.int64), np.array([0, 1]), np.array([2, 2]), np.full(2, 5.0)
+            ),
+            links=Links.none(),
+        )
+    )
     offset, rate, rows = [0], [], []
     for pair, left in enumerate((0, 1)):
         cut = [int(rng.integers(1, 4)), int(rng.integers(1, 4))]

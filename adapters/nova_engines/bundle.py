@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nova_core import scratch
 from nova_core.errors import NovaError
-from nova_core.model.validation import UNUSABLE
+from nova_core.io.validation import UNUSABLE
 from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import sanitised
 from nova_engines.nodes import Node, write_files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_core.model.validation import is_host
+from nova_core.io.validation import is_host
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem

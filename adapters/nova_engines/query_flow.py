@@ -19,9 +19,9 @@ from nova_engines.dataflow import Dataflow, Flow, FlowOperator, interval
 from nova_engines.documents import from_json, from_plain, to_json, to_plain
 
 if TYPE_CHECKING:
-    from nova_core.model.expressions import Column, Expression
+    from nova_core.io.binding import Bound
+    from nova_core.io.expressions import Column, Expression
     from nova_core.model.plan import Plan
-    from nova_core.model.query_binding import Bound
 
 SOURCE, FILTER, PROJECT, CUT, SELECT, JOIN, AGGREGATE, SINK = KINDS = (
     "source",
@@ -172,7 +172,7 @@ def program(one: Expression, columns: Sequence[Column]) -> Program:
 
 
 def _tokens(one: Expression, columns: Sequence[Column]) -> Iterator[str]:
-    from nova_core.model.expressions import Call, Constant
+    from nova_core.io.expressions import Call, Constant
 
     if isinstance(one, Constant):
         yield f"{one.type[0]}:{one.value}"
@@ -195,7 +195,7 @@ def from_plan(plan: Plan) -> QueryFlow:
 
 class _Builder:
     def __init__(self, plan: Plan) -> None:
-        from nova_core.model.query_binding import bind
+        from nova_core.io.binding import bind
 
         self.plan, self.graph = plan, plan.graph
         self.bound = [bind(query, plan.problem) for query in plan.problem.queries]
@@ -395,7 +395,7 @@ class _Builder:
 
     def _keys(self, number: int) -> tuple[tuple[int, int], ...]:
         """Columns of a join's left input that equal columns of the right one, in pairs."""
-        from nova_core.model.query_binding import equal_columns
+        from nova_core.io.binding import equal_columns
 
         left, right = (self.columns[n] for n in self.graph[number].inputs)
         equal = equal_columns(self._meaning(number).condition, left, right)

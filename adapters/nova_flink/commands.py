@@ -44,7 +44,7 @@ def observe(job: str, problem: Path, rest: str, seconds: float, output: Path) ->
     JOB is an id or a name. PROBLEM is what the plug-in wrote when the job was submitted
     (nova.problem-file, as JSON).
     """
-    from nova_core.model.safe_files import write_text
+    from nova_core.io.safe_files import write_text
     from nova_flink.observing import observe as look
 
     document = _document(problem)
@@ -100,7 +100,7 @@ def taskmanagers(
     NODES is a file with nodes, which may be a whole problem: three settings for each node's
     TaskManager, or with --kubernetes a StatefulSet for each node.
     """
-    from nova_core.model.files import read_addresses
+    from nova_core.io.files import read_addresses
     from nova_engines.bundle import write_bundle
     from nova_flink import own_cluster
 
@@ -175,7 +175,7 @@ def _rest(url: str) -> Rest:
 
 
 def _document(file: Path) -> dict[str, object]:
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
 
     document = read_plain(file)
     if not isinstance(document, dict) or not document.get("queries") or not document.get("sources"):

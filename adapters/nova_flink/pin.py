@@ -17,7 +17,7 @@ from typing import Any
 from nova_core.errors import NovaError
 from nova_flink import names
 
-VERSION = 2  # of plans; nova_core.model.plan_document needs more than pyflink has
+VERSION = 2  # of plans; nova_core.io.plan_document needs more than pyflink has
 # Flink requires both; they are taken from a budget and limit nothing.
 CPU_CORES, HEAP_MB = 0.01, 1
 # Transformations that become no operator.

@@ -12,7 +12,7 @@ from nova_engines.documents import read_plain
 from nova_storm.verification import POLL_S, of_name, verify
 
 if TYPE_CHECKING:
-    from nova_core.model.plan_document import PlanDocument
+    from nova_core.io.plan_document import PlanDocument
     from nova_engines.verification import Verification
     from nova_storm.nimbus import Nimbus
 
@@ -87,8 +87,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _document(plan: Path) -> PlanDocument:
-    from nova_core.model.plan_document import PlanDocument
-    from nova_core.model.syntax import convert
+    from nova_core.io.plan_document import PlanDocument
+    from nova_core.io.syntax import convert
 
     document = read_plain(plan)
     if not isinstance(document, dict) or "rewriting" not in document or "edges" not in document:

@@ -97,7 +97,7 @@ def write_aggregate(groups: Sequence[Group], directory: Path) -> list[Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from nova_core.model.safe_files import atomic_write, write_text
+    from nova_core.io.safe_files import atomic_write, write_text
 
     rows: list[dict[str, Any]] = [msgspec.to_builtins(group) for group in groups]
     document = {"levels": LEVELS, "groups": rows}

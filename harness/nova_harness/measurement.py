@@ -46,7 +46,7 @@ class Case:
             NovaError: when it cannot be read.
         """
         if self.path is not None:
-            from nova_core.model.files import read_problem
+            from nova_core.io.files import read_problem
 
             return read_problem(self.path, self.capacity)
         if self.nodes is None:

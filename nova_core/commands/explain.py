@@ -49,7 +49,7 @@ def explain(
         raise click.UsageError("--join and --node: give one of them")
     from rich.markup import escape
 
-    from nova_core.model.syntax import listed
+    from nova_core.io.syntax import listed
 
     loaded = shared.load_problem(problem, capacity)
     with shared.working():
@@ -92,7 +92,7 @@ def print_operator(answer: OperatorExplanation) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
-    from nova_core.model.syntax import listed
+    from nova_core.io.syntax import listed
 
     def together(texts: Sequence[str]) -> str:
         return " and ".join(texts) if len(texts) == 2 else listed(texts, NAMES)
@@ -154,7 +154,7 @@ def print_node(answer: NodeExplanation, rows: int | None) -> None:
     """One node, for a person."""
     from rich.markup import escape
 
-    from nova_core.model.syntax import listed
+    from nova_core.io.syntax import listed
 
     limit = shared.shown_rows(rows)
     free = answer.capacity - answer.load

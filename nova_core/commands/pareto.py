@@ -110,7 +110,7 @@ def _write(directory: Path, front: list[Point], rows: list[dict[str, Any]]) -> l
     import csv
     import io
 
-    from nova_core.model.safe_files import make_directory, write_text
+    from nova_core.io.safe_files import make_directory, write_text
     from nova_core.plotting import save_figure
 
     make_directory(directory)

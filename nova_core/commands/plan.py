@@ -120,7 +120,7 @@ def plan(
         }
         compared = figures.run_all(loaded, others)
         if output is not None:
-            from nova_core.model.files import write_plan
+            from nova_core.io.files import write_plan
 
             if output.suffix and (count := len(outcome.plan.instances)) > LARGE_DOCUMENT:
                 console.warn(

@@ -72,7 +72,7 @@ def replan(
         new_problem = placement.problem()
         new = placement.plan(new_problem)
         outcomes = figures.judge(old), figures.judge(new)
-        from nova_core.model.files import write_plan, write_problem
+        from nova_core.io.files import write_plan, write_problem
 
         write_plan(new, output)
         if problem_output is not None:

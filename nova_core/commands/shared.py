@@ -138,11 +138,11 @@ def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) 
     """Read a problem file or directory.
 
     Raises:
-        ProblemError: as `nova_core.model.files.read_problem`, and for whole queries where a command
+        ProblemError: as `nova_core.io.files.read_problem`, and for whole queries where a command
             takes joins of pairs only.
     """
+    from nova_core.io.files import read_problem
     from nova_core.kernel_cache import prepare
-    from nova_core.model.files import read_problem
 
     with console.warnings_as_lines():
         problem = read_problem(path, capacity=capacity, locate=_locate)
@@ -162,7 +162,7 @@ def _locate(*measured: Any) -> Any:
 
 def load_plan(path: Path, problem: Problem) -> Plan:
     """Read a plan of that problem."""
-    from nova_core.model.files import read_plan
+    from nova_core.io.files import read_plan
 
     return read_plan(path, problem)
 

@@ -27,7 +27,7 @@ latencies_argument = click.argument("latencies", type=paths.INPUT)
 is_option = click.option(
     "--is",
     "what",
-    type=LazyChoice("nova_core.model.latencies:ONE_WAY"),
+    type=LazyChoice("nova_core.io.latencies:ONE_WAY"),
     help="What LATENCIES are; half of a round trip counts [default: one-way; of a column rtt, "
     "round-trip].",
 )
@@ -155,7 +155,7 @@ def import_(file: Path, output: Path, delay: str | None, links_only: bool, as_js
     or a list of edges: two nodes and ms on each line. A pair's latency is that of the fastest way.
     """
     from nova_core.costspace.topology_files import all_pairs, read_topology
-    from nova_core.model.columnar import write_columns
+    from nova_core.io.columnar import write_columns
 
     require_writable(output)
     with shared.working():

@@ -29,7 +29,7 @@ def tour(output: Path, picture: bool, as_json: bool) -> None:
 
     Two kinds of sensors in two regions are joined; the nodes near them are small.
     """
-    from nova_core.model.examples import load_example
+    from nova_core.io.examples import load_example
 
     problem = load_example(EXAMPLE)
     with shared.working():

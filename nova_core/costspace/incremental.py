@@ -14,7 +14,7 @@ from nova_core.costspace.measurements import check_latencies
 from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.vivaldi import TUNING
 from nova_core.errors import ProblemError
-from nova_core.model.latencies import MOST_LIKELY
+from nova_core.io.latencies import MOST_LIKELY
 from nova_core.model.problem import Bools, Floats, Ints
 
 # Places a new node tries besides the middle of its neighbours; a known one seldom needs another.

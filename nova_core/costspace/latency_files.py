@@ -14,13 +14,13 @@ import numpy as np
 
 from nova_core.costspace.measurements import Measurements
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.columnar import Kind, read_columns
-from nova_core.model.files import read_problem
-from nova_core.model.latencies import ONE_WAY, doubt, read_latency
-from nova_core.model.packed import PackedError, check_packed
+from nova_core.io.columnar import Kind, read_columns
+from nova_core.io.files import read_problem
+from nova_core.io.latencies import ONE_WAY, doubt, read_latency
+from nova_core.io.packed import PackedError, check_packed
+from nova_core.io.safe_files import DOCUMENT_SUFFIXES
+from nova_core.io.validation import check_ids
 from nova_core.model.problem import Bools, Floats, PairLatencies, Problem, Strings
-from nova_core.model.safe_files import DOCUMENT_SUFFIXES
-from nova_core.model.validation import check_ids
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".arrow")
 _PAIR_KINDS: dict[str, Kind] = {

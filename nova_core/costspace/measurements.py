@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nova_core.costspace.percentile_filter import filtered
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.latencies import mean_of_directions
+from nova_core.io.latencies import mean_of_directions
 from nova_core.model.problem import (
     GREATEST_LATENCY,
     Floats,

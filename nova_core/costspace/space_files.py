@@ -27,9 +27,11 @@ from nova_core.costspace.latency_files import (
 )
 from nova_core.costspace.measurements import Measurements
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
-from nova_core.model.files import read_problem, write_problem
-from nova_core.model.latencies import arranged, read_latency
+from nova_core.io.columnar import POSITION_KINDS, position_columns, read_columns, write_columns
+from nova_core.io.files import read_problem, write_problem
+from nova_core.io.latencies import arranged, read_latency
+from nova_core.io.safe_files import DOCUMENT_SUFFIXES
+from nova_core.io.validation import check_ids, validate_problem
 from nova_core.model.problem import (
     GREATEST_LATENCY,
     Floats,
@@ -38,8 +40,6 @@ from nova_core.model.problem import (
     Problem,
     Strings,
 )
-from nova_core.model.safe_files import DOCUMENT_SUFFIXES
-from nova_core.model.validation import check_ids
 from nova_core.suggestions import suggestion
 
 TABLES = (".csv", ".parquet", ".arrow")
@@ -222,7 +222,7 @@ def write_embedded(
     if is_table(path):
         write_space(path, ids, space, problem.nodes.penalty)
     else:
-        write_problem(problem.validate(str(path)), path)
+        write_problem(validate_problem(problem, str(path)), path)
 
 
 # --- metrics besides latency ---------------------------------------------------------------------

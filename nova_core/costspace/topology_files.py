@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.io.safe_files import read_bytes
 from nova_core.model.problem import PairLatencies
-from nova_core.model.safe_files import read_bytes
 
 # Attributes of links that are their one-way latency in ms, the first that there is.
 DELAYS = ("delay", "latency", "ms", "linkdelay", "weight", "pr")

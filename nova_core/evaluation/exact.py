@@ -12,7 +12,8 @@ import numpy as np
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation.bounds import AssignmentCosts, merged, relaxation, require_total_capacity
 from nova_core.evaluation.mip import Program
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.placement.partitioning import (
     maximum_partition_rate,

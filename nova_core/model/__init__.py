@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from nova_core.model.files import read_plan as read_plan
-from nova_core.model.files import read_problem as read_problem
-from nova_core.model.files import write_plan as write_plan
-from nova_core.model.files import write_problem as write_problem
-from nova_core.model.plan import Instances as Instances
-from nova_core.model.plan import Partitions as Partitions
+from nova_core.model.partitions import Instances as Instances
+from nova_core.model.partitions import Partitions as Partitions
 from nova_core.model.plan import Plan as Plan
 from nova_core.model.plan import Routes as Routes
 from nova_core.model.problem import JoinMatrix as JoinMatrix

@@ -16,13 +16,21 @@ from msgspec.structs import replace
 
 from nova_core.errors import PlanError
 from nova_core.model.name_index import find_rows
-from nova_core.model.plan import Instances, Partitions, Plan
-from nova_core.model.plan_document import OperatorName
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
 VERSION = 2
 Row = TypeVar("Row", bound=msgspec.Struct)
 
+OperatorName = Annotated[
+    str,
+    Meta(
+        description="join/left*right of a pair of sources, as in tw/t1*w1 (a / in the join's id is "
+        "written %2F, a * in the left source's %2A, a % in either %25); query/operator(inputs) of "
+        "an operator of a query"
+    ),
+]
 Bounds = Annotated[tuple[int, int], Meta(description="first partition, one past the last, from 0")]
 
 

@@ -9,7 +9,7 @@ in bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -365,23 +365,6 @@ class Problem:
             raise ProblemError(
                 f"{self.name}: holds whole queries; {what} takes joins of pairs (`query`) only"
             )
-
-    # --- validation -----------------------------------------------------------------------------
-
-    def validate(self, where: str = "problem", files: Mapping[str, str] | None = None) -> Self:
-        """Check every rule a problem must keep; return it.
-
-        Args:
-            where: what errors name as the place, e.g. a file.
-            files: tables that came from a file of their own, see `validate_problem`.
-
-        Raises:
-            ProblemError: naming the table, the row, the value and what would be accepted.
-        """
-        from nova_core.model.validation import validate_problem
-
-        validate_problem(self, where, files)
-        return self
 
 
 def pair_name(join: str, left: str, right: str) -> str:

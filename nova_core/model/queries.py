@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-
-from nova_core.errors import ProblemError
-from nova_core.model.syntax import convert
 
 Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
 Positive = Annotated[float, Meta(gt=0)]
@@ -177,23 +173,6 @@ class Stream(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     ] = UNSET
 
 
-class _Queries(msgspec.Struct):
-    queries: list[Query]
-
-
 def inputs_of(operator: LogicalOperator) -> list[str]:
     """Names of what an operator reads."""
     return list(operator.inputs) if isinstance(operator, Join) else [operator.input]
-
-
-def queries_of(content: Any, where: str = "queries") -> tuple[Query, ...]:
-    """Queries from a list of plain content, as it stands under ``queries`` in a problem.
-
-    Args:
-        content: the list.
-        where: what errors begin with.
-
-    Raises:
-        ProblemError: naming the field, the value and what would be accepted.
-    """
-    return tuple(convert({"queries": content}, Path(where), _Queries, ProblemError).queries)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.plan import Instances, Partitions
+from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.geometric_median import weighted_distance
 from nova_core.placement.kernels import assign, cut, merge, refine, spread, tuning

@@ -80,7 +80,7 @@ def save_figure(draw: Callable[[], Figure], path: str | Path, dpi: int = 150) ->
     suffix = checked_suffix(path)
     from matplotlib import rc_context
 
-    from nova_core.model.safe_files import atomic_write
+    from nova_core.io.safe_files import atomic_write
 
     # No date, no random ids.
     metadata = {"Date": None} if suffix == ".svg" else None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nova_core.io.syntax import listed
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
-from nova_core.model.syntax import listed
 from nova_core.model.verify import TOLERANCE
 from nova_core.plotting.parts import (
     BLUE,

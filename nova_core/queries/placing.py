@@ -16,7 +16,8 @@ from nova_core.model import key_ranges
 from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.graph import JOIN
 from nova_core.model.objectives import link_cost, link_weights
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.placement.partitioning import (

@@ -13,10 +13,10 @@ from pathlib import Path
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.assembly import Assembly
+from nova_core.io.assembly import Assembly
+from nova_core.io.problem_document import ROWS, VERSION, ProblemDocument
+from nova_core.io.syntax import read_typed
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import ROWS, VERSION, ProblemDocument
-from nova_core.model.syntax import read_typed
 
 TAR = "application/x-tar"
 DOCUMENTS = ("problem.yaml", "problem.json")

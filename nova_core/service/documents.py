@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.model.plan_document import PlanDocument
-from nova_core.model.problem_document import Name
+from nova_core.io.plan_document import PlanDocument
+from nova_core.io.problem_document import Name
 from nova_core.placement.live import Policy
 
 PlacementName = Annotated[

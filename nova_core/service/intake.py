@@ -71,9 +71,9 @@ def take_tables(content: bytes, unpacked: str, problems: str) -> dict[str, Any]:
 
 
 def _kept(problem: Problem, problems: str) -> dict[str, Any]:
-    from nova_core.model.directories import new_directory
-    from nova_core.model.files import write_problem
-    from nova_core.model.safe_files import make_directory
+    from nova_core.io.directories import new_directory
+    from nova_core.io.files import write_problem
+    from nova_core.io.safe_files import make_directory
 
     target = Path(problems) / problem.digest
     fresh = not target.exists()
@@ -104,8 +104,8 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     """
     from msgspec import UNSET
 
-    from nova_core.model.directories import new_directory
-    from nova_core.model.plan_reading import plan_of
+    from nova_core.io.directories import new_directory
+    from nova_core.io.plan_reading import plan_of
     from nova_core.placement.live import Journal, LivePlacement
     from nova_core.service.documents import PlacementRequest
     from nova_core.service.requests import document_of
@@ -153,7 +153,7 @@ def text_of(plan: Plan) -> bytes:
         RefusedError: for sums over positions or rates near the largest number there is.
     """
     from nova_core.errors import PlanError
-    from nova_core.model.plan_writing import plan_text
+    from nova_core.io.plan_writing import plan_text
 
     try:
         return plan_text(plan, ".json").encode()
@@ -167,7 +167,7 @@ def read_kept(problems: Path, problem_id: str) -> Any:
     Raises:
         RefusedError: when there is none of that id.
     """
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
 
     require_problem(problems, problem_id)
     return read_problem(problems / problem_id)

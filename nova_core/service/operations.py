@@ -14,13 +14,13 @@ from starlette.responses import Response, StreamingResponse
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.explain import Explainer, find_node
+from nova_core.io.plan_document import PlanDocument
+from nova_core.io.problem_document import ProblemDocument
+from nova_core.io.problem_writing import document_text
 from nova_core.left_out import left_out
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
-from nova_core.model.plan_document import PlanDocument
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import ProblemDocument
-from nova_core.model.problem_writing import document_text
 from nova_core.placement.live import Event, parse_event
 from nova_core.service.archives import TAR
 from nova_core.service.documents import (

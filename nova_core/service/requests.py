@@ -13,10 +13,10 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from nova_core.errors import PlanError, ProblemError
-from nova_core.model.assembly import Assembly
+from nova_core.io.assembly import Assembly
+from nova_core.io.problem_document import VERSION, ProblemDocument
+from nova_core.io.syntax import convert, parse_bytes, typed
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import VERSION, ProblemDocument
-from nova_core.model.syntax import convert, parse_bytes, typed
 from nova_core.service.openapi import JSON
 from nova_core.service.refusals import RefusedError
 from nova_core.service.settings import SMALL

@@ -15,9 +15,9 @@ import msgspec
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.directories import lock_directory, remove_directory, remove_leftovers
+from nova_core.io.directories import lock_directory, remove_directory, remove_leftovers
+from nova_core.io.safe_files import make_directory
 from nova_core.model.problem import Problem
-from nova_core.model.safe_files import make_directory
 from nova_core.service.archives import TAR
 from nova_core.service.hosted import HostedPlacement
 from nova_core.service.intake import Intake, read_kept, require_problem

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from query_cases import asking, chain, document, topology
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.io.files import read_plan, write_plan
 from nova_core.model.expansion import graph_of
-from nova_core.model.files import read_plan, write_plan
 from nova_core.model.verify import verify
 from nova_core.strategies import create, names, place
 

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
+from nova_core.io.syntax import read_typed
 from nova_core.model.problem import Floats
-from nova_core.model.syntax import read_typed
 from nova_core.suggestions import unknown
 from nova_testbed.inventory import (
     SWITCH_CORES,
@@ -347,7 +347,7 @@ class _Reader:
 
     def measured(self, file: str, seed: int | None) -> Floats:
         """Rows and columns of a file of latencies, by the hosts' names or drawn with a seed."""
-        from nova_core.model.latencies import mended, read_latency
+        from nova_core.io.latencies import mended, read_latency
 
         path = Path(file).expanduser()
         path = path if path.is_absolute() else self.path.parent / path

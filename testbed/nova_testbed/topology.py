@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_core.model.safe_files import write_text
-from nova_core.model.syntax import Row, dump, number
+from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import Row, dump, number
 from nova_testbed.inventory import Inventory, InventoryError
 
 # The problem written for measured hosts is the one that experiments run on them.
@@ -81,7 +81,7 @@ def problem_document(
         rate: of each source, tuples/s.
 
     Returns:
-        A document that `nova_core.model.files.read_problem` reads.
+        A document that `nova_core.io.files.read_problem` reads.
 
     Raises:
         InventoryError: with fewer than two sources.

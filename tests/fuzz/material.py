@@ -303,8 +303,8 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
 
 def _learned(place: Path, nova: Callable[..., None]) -> None:
     """A model of random parameters, and traces of a plan: one to train with, one for tests."""
-    from nova_core.model.files import read_problem
-    from nova_core.model.problem_writing import document_text
+    from nova_core.io.files import read_problem
+    from nova_core.io.problem_writing import document_text
     from nova_research.costream.learned.model import write_model
     from nova_research.costream.tests.learned_models import random_model
     from nova_research.costream.training.traces import Trace, table_of, write_traces
@@ -326,7 +326,7 @@ def _learned(place: Path, nova: Callable[..., None]) -> None:
 
 def _at_scale(place: Path, nova: Callable[..., None]) -> None:
     """Tables that Spark places, as `nova scale generate` writes them, and a plan of them."""
-    from nova_core.model.files import read_problem, write_problem
+    from nova_core.io.files import read_problem, write_problem
     from nova_core.model.problem import Links
 
     for name, source in (("scale", "problem.yaml"), ("scale-pairs", "pairs.yaml")):
@@ -474,7 +474,7 @@ def _web(place: Path) -> None:
 
 def _requests(place: Path) -> None:
     """Requests to the service: what people do, every strategy, and what Flink's plug-in asks."""
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
     from nova_core.strategies.base import load, names, parameter_dict
 
     problem, job, tree = (

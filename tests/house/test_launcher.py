@@ -529,7 +529,7 @@ print(len([f for f in (core / "model" / "examples").iterdir() if f.name.endswith
     )
     typed, examples = told.stdout.split()
     assert typed == "True"
-    assert int(examples) == len(list((clone / "nova_core/model/examples").glob("*.yaml"))) > 0
+    assert int(examples) == len(list((clone / "nova_core/io/examples").glob("*.yaml"))) > 0
     version = subprocess.run(
         [venv / "bin" / "nova", "--version"],
         check=True,

@@ -16,8 +16,8 @@ from nova_core import extensions, research
 from nova_core.cli import cli
 from nova_core.errors import NovaError, ProblemError
 from nova_core.extensions import Extensions
-from nova_core.model.examples import load_example
-from nova_core.model.files import write_problem
+from nova_core.io.examples import load_example
+from nova_core.io.files import write_problem
 from nova_core.strategies import create
 
 ROOT = Path(__file__).parents[2]

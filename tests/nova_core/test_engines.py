@@ -12,7 +12,7 @@ from nova_core.commands.engines import engines
 from nova_core.commands.translate import translate
 from nova_core.engines import load, names
 from nova_core.errors import NovaError
-from nova_core.model.files import write_plan, write_problem
+from nova_core.io.files import write_plan, write_problem
 from nova_core.strategies import place
 from nova_workloads.topology import generate
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nova_core.compile_kernels import _remove_unfinished
-from nova_core.model.examples import load_example
-from nova_core.model.files import write_problem
+from nova_core.io.examples import load_example
+from nova_core.io.files import write_problem
 
 INIT = """
 from nova_core.kernel_cache import kernel_cache
@@ -75,7 +75,7 @@ def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
 
 PLACE = """
 import sys
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.strategies import place
 plan = place(load_example("running-example"))
 print("numba" in sys.modules, plan.instances.node.tolist())

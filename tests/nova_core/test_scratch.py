@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_core.model.safe_files import atomic_write, write_text
+from nova_core.io.safe_files import atomic_write, write_text
 from nova_core.scratch import beside
 
 WAITS = """
@@ -115,7 +115,7 @@ def test_children_leave_the_folder_and_it_goes_last(tmp_path: Path) -> None:
 WRITES = """
 import sys, time
 from pathlib import Path
-from nova_core.model.safe_files import atomic_write
+from nova_core.io.safe_files import atomic_write
 from nova_core.scratch import beside
 target = Path(sys.argv[1])
 with beside(target) as folder, atomic_write(target) as file:
@@ -150,7 +150,7 @@ def test_what_a_killed_process_was_writing_goes_with_the_next_writing(tmp_path: 
 
 def test_writing_at_once_fails_nobody(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom nova_core.model.safe_files import write_text\n"
+        "import sys\nfrom nova_core.io.safe_files import write_text\n"
         "for i in range(300): write_text(sys.argv[1], sys.argv[2])"
     )
     target = tmp_path / "x.json"

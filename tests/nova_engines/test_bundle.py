@@ -22,8 +22,8 @@ import nova_nebulastream.translate
 import nova_spark.translate
 import nova_storm.translate
 from nova_core.errors import NovaError, ProblemError
+from nova_core.io.validation import is_host, validate_problem
 from nova_core.model import Plan
-from nova_core.model.validation import is_host, validate_problem
 from nova_engines import bundle
 from nova_engines.nodes import write_files
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.strategies import place
 from nova_engines.query_flow import CUT, JOIN, LEFT, RIGHT, QueryFlow, from_plan
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nova_core.io.files import read_problem
 from nova_core.model.expansion import graph_of
-from nova_core.model.files import read_problem
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies import place
 from nova_engines.query_flow import JOIN, SINK, SOURCE, QueryFlow, from_plan

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nova_core.io.validation import validate_problem
 from nova_core.model import (
     Instances,
     JoinMatrix,
@@ -41,30 +42,32 @@ def random_plan(
     # With two sinks, the second pressure sensor's pair belongs to a join of its own.
     cells = [(sinks - 1 if a == len(ids) - 1 else 0, a, b) for _, a, b in cells]
     cells.sort()
-    problem = Problem(
-        nodes=Nodes(
-            ids=np.array([f"n_{i}.x" for i in range(nodes)]),
-            position=rng.uniform(0, 100, (nodes, 2)),
-            capacity=np.full(nodes, np.inf),
-            worker=np.ones(nodes, bool),
-        ),
-        sources=Sources(
-            ids=ids,
-            node=rng.integers(0, nodes, len(ids)),
-            stream=stream,
-            rate=rates,
-            key=np.array([f"region-{r}" for r in region]),
-        ),
-        joins=Joins(
-            np.array([f"climate{i or ''}" for i in range(sinks)]),
-            np.array(["pressure"] * sinks),
-            np.array(["humidity"] * sinks),
-            rng.permutation(nodes)[:sinks],
-        ),
-        matrix=JoinMatrix(*np.array(cells, np.int64).T.copy(), np.full(len(cells), 10.0)),
-        links=Links.none(),
-        name=f"random {seed}",
-    ).validate()
+    problem = validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n_{i}.x" for i in range(nodes)]),
+                position=rng.uniform(0, 100, (nodes, 2)),
+                capacity=np.full(nodes, np.inf),
+                worker=np.ones(nodes, bool),
+            ),
+            sources=Sources(
+                ids=ids,
+                node=rng.integers(0, nodes, len(ids)),
+                stream=stream,
+                rate=rates,
+                key=np.array([f"region-{r}" for r in region]),
+            ),
+            joins=Joins(
+                np.array([f"climate{i or ''}" for i in range(sinks)]),
+                np.array(["pressure"] * sinks),
+                np.array(["humidity"] * sinks),
+                rng.permutation(nodes)[:sinks],
+            ),
+            matrix=JoinMatrix(*np.array(cells, np.int64).T.copy(), np.full(len(cells), 10.0)),
+            links=Links.none(),
+            name=f"random {seed}",
+        )
+    )
     offset, rate, rows = [0], [], []
     for pair, (_, left, right) in enumerate(cells):
         cut = rng.integers(1, 4, 2).tolist()

@@ -13,8 +13,8 @@ from needs_flink import require
 from own_jobs_material import OwnClient, compiled_jobs
 
 from nova_core.errors import InfeasibleError
+from nova_core.io.files import read_problem, write_plan
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_problem, write_plan
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 from nova_flink.home import FlinkHome

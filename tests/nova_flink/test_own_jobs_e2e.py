@@ -23,8 +23,8 @@ from own_jobs_material import (
     written,
 )
 
-from nova_core.model.files import read_problem
-from nova_core.model.safe_files import write_text
+from nova_core.io.files import read_problem
+from nova_core.io.safe_files import write_text
 from nova_flink import moving, own_jobs
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.observing import observe

@@ -14,9 +14,9 @@ from random_queries import START_MS, random_problem, random_query_plan, seeds
 
 from nova_core import place, read_problem
 from nova_core import verify as check
+from nova_core.io.syntax import dump
 from nova_core.model import Problem
 from nova_core.model.plan import Plan
-from nova_core.model.syntax import dump
 from nova_engines.query_flow import QueryFlow, Readings, from_plan
 from nova_engines.query_results import read_rows
 from nova_flink.client import Client

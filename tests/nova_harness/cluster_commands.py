@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from nova_core.model.files import read_problem, write_plan
+from nova_core.io.files import read_problem, write_plan
 from nova_core.strategies.base import place
 from nova_harness.commands.cluster import cluster
 

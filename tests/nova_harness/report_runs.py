@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from nova_core.model.files import read_problem, write_plan
-from nova_core.model.safe_files import write_text
+from nova_core.io.files import read_problem, write_plan
+from nova_core.io.safe_files import write_text
 from nova_core.strategies.base import create
 from nova_harness.results.run_folder import CellFolder, write_json
 from nova_harness.results.schema import (

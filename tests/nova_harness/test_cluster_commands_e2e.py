@@ -12,7 +12,7 @@ from cluster_commands import ask, query_plan
 from needs_rack import require
 
 from nova_core.errors import NovaError
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_core.strategies.base import place
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.hosts import connect

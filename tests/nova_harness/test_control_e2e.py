@@ -20,7 +20,7 @@ from needs_rack import require
 from ports import free_port
 
 from nova_core import place
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_core.model.plan import Plan
 from nova_harness.control.state import ControlState
 from nova_harness.experiment.problem import problem_document, problem_of

@@ -14,7 +14,7 @@ import pytest
 from needs_rack import require
 
 from nova_core import place
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_engines.workload import through
 from nova_harness.engines.kafka import KafkaDeployment
 from nova_harness.experiment.problem import problem_document, problem_of

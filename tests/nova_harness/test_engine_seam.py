@@ -21,7 +21,7 @@ from needs import skip_or_fail
 from own_packages import installed
 
 from nova_core.errors import NovaError
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_core.strategies.base import place
 from nova_harness.engines.base import names, runner
 from nova_harness.experiment.document import CapacityPart, Experiment, StrategyPart

@@ -20,7 +20,7 @@ from query_experiment import WORKLOAD, check_queries, write_queries
 from virtual_hosts import run_as_root, stop_ssh
 
 from nova_core.errors import NovaError
-from nova_core.model.syntax import dump
+from nova_core.io.syntax import dump
 from nova_harness.engines.flink import COORDINATOR, TASK_MANAGER, ready_home
 from nova_harness.experiment.bed import hosts_up
 from nova_harness.experiment.cells import cells_of

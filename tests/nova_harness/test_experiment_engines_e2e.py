@@ -15,7 +15,7 @@ from needs import skip_or_fail
 from query_experiment import WORKLOAD, check_queries, write_queries
 
 from nova_core.errors import NovaError
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_core.strategies.base import place
 from nova_flink.home import FlinkHome
 from nova_harness.control.disturbances import Disturbance

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_harness.control.disturbances import Disturbance

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nova_core.costspace.latency_files import read_measurements
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import read_inventory
 from nova_testbed.probing import PairRtt

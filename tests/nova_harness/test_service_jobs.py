@@ -24,7 +24,7 @@ from test_control_page import STATE as SEEN
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_core.model.files import write_plan
+from nova_core.io.files import write_plan
 from nova_core.service.application import application
 from nova_core.service.endpoints import load
 from nova_core.service.settings import Settings

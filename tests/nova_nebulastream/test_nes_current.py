@@ -12,7 +12,7 @@ import yaml
 from nes_placer import ORDERS, place
 from nes_plans import moved, nes_plan
 
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.model.plan import Plan
 from nova_core.strategies import create
 from nova_nebulastream.current import SCHEMA

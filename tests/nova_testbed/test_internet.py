@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
-from nova_core.model.latencies import read_latency, symmetrized
+from nova_core.io.latencies import read_latency, symmetrized
 from nova_core.model.problem import Floats
 from nova_testbed.cities import CITIES, CONTINENTS
 from nova_testbed.internet import CHUNK, SyntheticInternet

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import HostSpec, Inventory, InventoryError
 from nova_testbed.probing import (

@@ -21,7 +21,7 @@ from loopback_hosts import LoopbackSshd, sshds
 from needs import need_namespaces, skip_or_fail
 
 from nova_core.cli import cli
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 
 NOVA = [str(Path(sys.executable).parent / "nova")]
 

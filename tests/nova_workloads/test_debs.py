@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nova_core.cli import cli
 from nova_core.errors import ProblemError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
 from nova_workloads.debs import Debs

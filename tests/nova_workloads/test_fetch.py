@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
-from nova_core.model.packed import check_packed
+from nova_core.io.packed import check_packed
 from nova_workloads import fetch
 from nova_workloads.download import (
     Fetcher,

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from nova_core.cli import cli
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_workloads.topology import generate
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_workloads.commands.build import build
 from nova_workloads.problem_builder import Build, build_problem
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.model.queries import Join
 from nova_workloads.queries.estimate import estimated
 from nova_workloads.queries.readings import load, table_of

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_workloads.debs import Debs
 from nova_workloads.reference import Reference, Results, pairs_of
 from nova_workloads.result_files import read_results, write_results

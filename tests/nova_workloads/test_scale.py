@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError, PlanError, ProblemError
-from nova_core.model.columnar import write_columns
-from nova_core.model.files import read_problem, write_problem
+from nova_core.io.columnar import write_columns
+from nova_core.io.files import read_problem, write_problem
 from nova_core.model.objectives import leg_weights
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.geometric_median import geometric_median, pair_anchors

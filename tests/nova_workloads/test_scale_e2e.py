@@ -27,7 +27,7 @@ from small_spark import OPTIONS
 
 from nova_core.costspace.embedding import embed as solve
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
-from nova_core.model.files import read_plan, read_problem, write_problem
+from nova_core.io.files import read_plan, read_problem, write_problem
 from nova_core.model.problem import PairLatencies
 from nova_core.model.verify import verify
 from nova_core.strategies.nova_parameters import NovaParameters

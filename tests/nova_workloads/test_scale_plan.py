@@ -12,7 +12,7 @@ import pytest
 from scale_runs import checked, edited, placed, quiet
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova
 from nova_core.strategies.nova_parameters import NovaParameters

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import ProblemError
+from nova_core.io.validation import validate_problem
 from nova_core.model.problem import Floats, Problem
 from nova_workloads.topology import HETEROGENEITY_LEVELS, generate
 
@@ -46,7 +47,7 @@ def test_every_problem_is_valid_and_as_the_paper_describes(
         rate_min=low,
         rate_max=high,
     )
-    problem.validate()
+    validate_problem(problem)
     assert problem.nodes.position.shape == (nodes, dimensions)
     x, y = problem.nodes.position[:, 0], problem.nodes.position[:, 1:]
     assert x.min() >= 0 and x.max() <= 100 and y.min() >= -50 and y.max() <= 50

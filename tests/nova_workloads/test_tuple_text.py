@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from nova_core.cli import cli
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem, write_plan
+from nova_core.io.files import read_problem, write_plan
 from nova_core.model.partitioner import partition_of
 from nova_core.strategies.base import place
 from nova_workloads.debs import Debs

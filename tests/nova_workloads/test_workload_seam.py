@@ -10,7 +10,7 @@ import pytest
 from own_packages import installed
 
 from nova_core.errors import NovaError
-from nova_core.model.expressions import Column
+from nova_core.io.expressions import Column
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
 from nova_engines.query_flow import Readings, from_plan

@@ -16,6 +16,7 @@ import numpy as np
 from nova_core import console
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation.metrics import evaluate
+from nova_core.io.validation import validate_problem
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
@@ -99,7 +100,7 @@ def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan
         BrokenPromiseError: naming what does not hold.
     """
     problem, new, free = after = _snapshot(live)
-    problem.validate()
+    validate_problem(problem)
     report = verify(new)
     _require(report.honest, report.summary())
     for name in ("capacity", "minimum-capacity", "link"):

@@ -186,7 +186,7 @@ def workload(content: Mapping[str, Any], where: str = "workload") -> Workload:
     Raises:
         NovaError: naming the field, the value and what would be accepted.
     """
-    from nova_core.model.syntax import convert
+    from nova_core.io.syntax import convert
 
     content = dict(content)
     kind = content.pop("kind", "debs")

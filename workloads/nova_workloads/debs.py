@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.syntax import Row, dump, number
+from nova_core.io.syntax import Row, dump, number
 from nova_workloads.base import Traffic, Workload
 from nova_workloads.logical_streams import HUMIDITY, PRESSURE, STREAMS
 

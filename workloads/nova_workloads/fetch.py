@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from nova_core.errors import NovaError
-from nova_core.model.packed import check_packed
+from nova_core.io.packed import check_packed
 from nova_workloads.download import (
     Entry,
     Fetcher,

@@ -8,8 +8,8 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from nova_core.io.problem_document import NodeRow, RequiresPart, SourceRow
 from nova_core.model.problem import Floats, Problem
-from nova_core.model.problem_document import NodeRow, RequiresPart, SourceRow
 from nova_core.placement.live import (
     AddOperator,
     AddPair,

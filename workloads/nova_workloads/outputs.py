@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from nova_core import extras
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import atomic_write
+from nova_core.io.safe_files import atomic_write
 
 RETRY = 0.2  # seconds between attempts to connect
 DELIVERY = 30  # seconds a broker gets to confirm what is on its way

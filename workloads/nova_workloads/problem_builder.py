@@ -15,8 +15,8 @@ import numpy as np
 
 from nova_core import scratch
 from nova_core.errors import NovaError, ProblemError, first_line
-from nova_core.model.files import read_problem, write_problem
-from nova_core.model.safe_files import DOCUMENT_SUFFIXES
+from nova_core.io.files import read_problem, write_problem
+from nova_core.io.safe_files import DOCUMENT_SUFFIXES
 from nova_workloads.debs import JOIN
 from nova_workloads.logical_streams import HUMIDITY, PRESSURE, STREAMS
 from nova_workloads.sensor_archive.sensors import EARTH_RADIUS
@@ -150,7 +150,7 @@ def _replace(directory: Path, target: Path) -> None:
 
 def _nodes(topology: Path) -> tuple[Any, Floats | None]:
     """The topology as a table of a problem, and (n, 2) latitudes and longitudes if it has any."""
-    from nova_core.model.columnar import POSITION_KINDS, read_columns
+    from nova_core.io.columnar import POSITION_KINDS, read_columns
 
     if topology.is_dir() or topology.suffix.lower() in DOCUMENT_SUFFIXES:
         return _nodes_of_problem(topology), None
@@ -198,8 +198,8 @@ def _arrow(table: Any, ids: Any) -> Any:
 def _nodes_of_problem(topology: Path) -> Any:
     import pyarrow as pa
 
-    from nova_core.model.columns import file_columns
-    from nova_core.model.problem_writing import problem_tables
+    from nova_core.io.columns import file_columns
+    from nova_core.io.problem_writing import problem_tables
 
     columns = file_columns(problem_tables(read_problem(topology))["nodes"])
     texts = ("id", "tags", "host")
@@ -311,7 +311,7 @@ def _nodes_from_table(sensors: Any, nodes: Any, file: Path, topology: Path) -> I
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from nova_core.model.columnar import read_columns
+    from nova_core.io.columnar import read_columns
 
     table = read_columns(file, {"source": "text", "sensor": "text", "node": "text"}, ProblemError)
     by = next((name for name in ("source", "sensor") if name in table), None)
@@ -341,7 +341,7 @@ def _write_tables(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from nova_core.model.syntax import dump
+    from nova_core.io.syntax import dump
 
     pairs = _batches(prepared, "join_matrix", ["left", "right"], [])
     ids = sensors.column("id").combine_chunks()

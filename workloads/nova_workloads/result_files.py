@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError, first_line
-from nova_core.model.columnar import open_input
-from nova_core.model.safe_files import atomic_write
+from nova_core.io.columnar import open_input
+from nova_core.io.safe_files import atomic_write
 from nova_workloads.reference import Results
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError, first_line
-from nova_core.model.columnar import open_input
-from nova_core.model.packed import PackedError, check_packed
+from nova_core.io.columnar import open_input
+from nova_core.io.packed import PackedError, check_packed
 from nova_workloads.logical_streams import HUMIDITY, PRESSURE
 
 if TYPE_CHECKING:

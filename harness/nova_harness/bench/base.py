@@ -88,7 +88,7 @@ def answer(
         NovaError: when the file cannot be written.
     """
     if output is not None:
-        from nova_core.model.safe_files import write_text
+        from nova_core.io.safe_files import write_text
 
         text = io.StringIO()
         names = [one.name for one in fields(measurements[0])]

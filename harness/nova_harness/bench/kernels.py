@@ -282,7 +282,7 @@ def write_plot(measurements: Sequence[Measurement], path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    from nova_core.model.safe_files import atomic_write
+    from nova_core.io.safe_files import atomic_write
 
     image_format = plot_format(path)
     figure = Figure(figsize=(7, 5), layout="constrained")

@@ -12,9 +12,9 @@ import numpy as np
 
 from nova_core import console
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.io.problem_document import NodeRow
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import NodeRow
 from nova_core.placement.live import AddWorker, Event, FailNode, LivePlacement
 from nova_core.strategies import create
 from nova_workloads.live_events import SHARES, RandomEvents

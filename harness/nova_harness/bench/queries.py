@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from nova_core.io.problem_document import queries_of
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, Problem, Sources
-from nova_core.model.queries import queries_of
 
 KEYS = 2
 

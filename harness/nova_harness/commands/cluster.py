@@ -442,7 +442,7 @@ def _memory(name: str, reached: Cluster, job: str) -> Path:
 
 
 def _remember(name: str, reached: Cluster, job: str, document: str) -> None:
-    from nova_core.model.safe_files import make_directory, write_text
+    from nova_core.io.safe_files import make_directory, write_text
 
     file = _memory(name, reached, job)
     make_directory(file.parent)

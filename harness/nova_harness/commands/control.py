@@ -260,7 +260,7 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
     import msgspec
     import yaml
 
-    from nova_core.model.safe_files import write_text
+    from nova_core.io.safe_files import write_text
     from nova_harness.control.disturbances import random_script
 
     disturbances = random_script(testbed.read(place), seconds, seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import make_directory, write_text
+from nova_core.io.safe_files import make_directory, write_text
 from nova_engines.handover import FAILED, FINISHED, Ledger, now_ms, only_one
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.backoff import Backoff

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.problem_document import NodeRow
+from nova_core.io.problem_document import NodeRow
 from nova_core.placement.live import (
     AddWorker,
     Batch,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_plan, read_problem, write_plan
-from nova_core.model.files import write_problem as write_problem_file
-from nova_core.model.safe_files import make_directory, write_text
+from nova_core.io.files import read_plan, read_problem, write_plan
+from nova_core.io.files import write_problem as write_problem_file
+from nova_core.io.safe_files import make_directory, write_text
 from nova_engines.dataflow import from_plan
 from nova_engines.handover import FAILED, Handover, HandoverError, Ledger, next_multiple, now_ms
 from nova_engines.names import OWN_JOBS

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from nova_core.errors import NovaError
-from nova_core.model.syntax import read_typed
+from nova_core.io.syntax import read_typed
 from nova_engines.workload import LONGEST_S
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def write_csv(parts: Sequence[ResultRecords], workload: Workload, path: Path) ->
     import pyarrow as pa
     from pyarrow import csv
 
-    from nova_core.model.safe_files import atomic_write
+    from nova_core.io.safe_files import atomic_write
 
     names = np.array([one.source for one in workload.sources])
     table = pa.table(

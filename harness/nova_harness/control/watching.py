@@ -17,7 +17,7 @@ import msgspec
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import atomic_write
+from nova_core.io.safe_files import atomic_write
 from nova_harness.control.state import ControlState, state_of
 
 if TYPE_CHECKING:

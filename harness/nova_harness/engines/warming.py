@@ -28,7 +28,8 @@ def plan_on(
     """
     from nova_core.model.expansion import Rewriting, graph_of
     from nova_core.model.graph import JOIN
-    from nova_core.model.plan import Instances, Partitions, Plan
+    from nova_core.model.partitions import Instances, Partitions
+    from nova_core.model.plan import Plan
 
     rewriting = Rewriting(push_filters=True, split_aggregates=True)
     graph = graph_of(problem, rewriting)

@@ -555,7 +555,7 @@ class Calibrating:
         Raises:
             NovaError: for an unsuitable inventory, or a file that cannot be written.
         """
-        from nova_core.model.safe_files import write_text
+        from nova_core.io.safe_files import write_text
 
         experiment, inventory, path = self.experiment, self._inventory, self.scratch
         cores = cores_of(self.bed)

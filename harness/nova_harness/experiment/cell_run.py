@@ -81,7 +81,7 @@ def run_cell(
     Raises:
         NovaError: naming what failed; its directory then holds the verdict.
     """
-    from nova_core.model.files import write_plan
+    from nova_core.io.files import write_plan
 
     facts = replace(
         cell.facts(experiment),

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from nova_core.errors import NovaError
-from nova_core.model.syntax import read_typed
+from nova_core.io.syntax import read_typed
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import DIRECT, names, runner
 from nova_workloads.base import Workload, workload

@@ -61,9 +61,9 @@ def problem_of(document: Mapping[str, Any], path: Path) -> Problem:
     import warnings
 
     from nova_core.errors import ProblemWarning
-    from nova_core.model.files import read_problem
-    from nova_core.model.safe_files import write_text
-    from nova_core.model.syntax import dump
+    from nova_core.io.files import read_problem
+    from nova_core.io.safe_files import write_text
+    from nova_core.io.syntax import dump
 
     write_text(path, dump(document, path.suffix))
     with warnings.catch_warnings():

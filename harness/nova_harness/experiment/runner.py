@@ -84,8 +84,8 @@ class Run:
         Raises:
             ExperimentError: for a folder of another experiment, or of something else.
         """
-        from nova_core.model.safe_files import make_directory, write_text
-        from nova_core.model.syntax import dump
+        from nova_core.io.safe_files import make_directory, write_text
+        from nova_core.io.syntax import dump
 
         file = self.path / EXPERIMENT
         if file.exists():

@@ -130,7 +130,7 @@ def write_report(
     Raises:
         NovaError: when something cannot be written.
     """
-    from nova_core.model.safe_files import make_directory, write_text
+    from nova_core.io.safe_files import make_directory, write_text
     from nova_core.plotting import save_figure
 
     drawn = _Drawn(report, advance)

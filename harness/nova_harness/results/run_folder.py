@@ -49,7 +49,7 @@ class RunError(NovaError):
 
 def write_json(path: Path, document: Any) -> None:
     """Write JSON, complete or not at all; NaN becomes null."""
-    from nova_core.model.safe_files import write_text
+    from nova_core.io.safe_files import write_text
 
     text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=2)
     write_text(path, text.decode() + "\n")
@@ -106,7 +106,7 @@ class CellFolder:
         """Write one of its Parquet files, complete or not at all."""
         import pyarrow.parquet as pq
 
-        from nova_core.model.safe_files import atomic_write
+        from nova_core.io.safe_files import atomic_write
 
         with atomic_write(self.path / f"{name}.parquet") as file:
             pq.write_table(table, file, compression="zstd")
@@ -269,7 +269,7 @@ class RunFolder:
         import warnings
 
         from nova_core.errors import ProblemWarning
-        from nova_core.model.files import read_plan, read_problem
+        from nova_core.io.files import read_plan, read_problem
 
         names = [f"problem-r{cell.facts.rate:g}", "problem"]
         if cell.facts.stress:
@@ -334,7 +334,7 @@ def read_calibrations(path: Path) -> Calibrations:
 def _experiment(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
-    from nova_core.model.syntax import parse
+    from nova_core.io.syntax import parse
 
     content = parse(path, RunError)
     if not isinstance(content, dict):

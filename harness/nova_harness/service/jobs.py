@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Mount
 
 from nova_core.commands.serve import TOKEN
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import atomic_write, make_directory
+from nova_core.io.safe_files import atomic_write, make_directory
 from nova_core.service.endpoints import Endpoints, operation, respond
 from nova_core.service.refusals import RefusedError
 from nova_harness.control import controller, page

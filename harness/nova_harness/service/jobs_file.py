@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import NovaError
-from nova_core.model.syntax import convert, read_typed
+from nova_core.io.syntax import convert, read_typed
 from nova_harness.commands.control import require_controlled, run
 from nova_testbed.commands import shared as testbed
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import (
     Bools,

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem_document import (
+from nova_core.io.problem_document import (
     Name,
     NodeRow,
     NonNegative,
     RequiresPart,
     SourceRow,
 )
-from nova_core.model.validation import UNUSABLE
+from nova_core.io.validation import UNUSABLE
 from nova_core.suggestions import suggestion
 
 LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]

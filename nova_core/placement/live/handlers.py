@@ -17,8 +17,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.io.syntax import listed
 from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
-from nova_core.model.syntax import listed
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels

@@ -18,13 +18,13 @@ import msgspec
 from msgspec import Meta
 
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
-from nova_core.model.directories import lock_directory, new_directory, remove_leftovers
-from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.io.directories import lock_directory, new_directory, remove_leftovers
+from nova_core.io.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.io.safe_files import make_directory, write_text
+from nova_core.io.syntax import read_typed
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
-from nova_core.model.safe_files import make_directory, write_text
-from nova_core.model.syntax import read_typed
 from nova_core.placement.live.events import Event, convert_event
 from nova_core.placement.live.live_placement import LivePlacement
 from nova_core.placement.live.policy import Policy

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem_document import Name, NonNegative
+from nova_core.io.problem_document import Name, NonNegative
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

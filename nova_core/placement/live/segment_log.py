@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from nova_core.errors import NovaError, UnwritableError
-from nova_core.model.directories import sync_path
-from nova_core.model.safe_files import make_directory
+from nova_core.io.directories import sync_path
+from nova_core.io.safe_files import make_directory
 
 _SUFFIX = ".jsonl"
 

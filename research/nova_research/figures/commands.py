@@ -198,7 +198,7 @@ def _parameters_of(
     Raises:
         NovaError: naming the file or the command, the parameter and what is accepted.
     """
-    from nova_core.model.syntax import convert, parse
+    from nova_core.io.syntax import convert, parse
 
     own: dict[str, Any] = {}
     if path is not None:
@@ -267,8 +267,8 @@ def _reproduce(
     import msgspec
     from matplotlib import rc_context
 
+    from nova_core.io.safe_files import make_directory, write_text
     from nova_core.kernel_cache import compile_first
-    from nova_core.model.safe_files import make_directory, write_text
     from nova_core.plotting import save_figure
     from nova_research.figures.base import STYLE, Run
 

@@ -16,7 +16,7 @@ from nova_core.costspace.automatic import chosen_pairs, embedded
 from nova_core.costspace.cost_space import CostSpace
 from nova_core.costspace.measurements import symmetric
 from nova_core.errors import NovaError, ProblemWarning
-from nova_core.model.latencies import read_latency
+from nova_core.io.latencies import read_latency
 from nova_core.model.problem import Floats, Problem, Strings
 
 # Beside a checkout of the project.

@@ -30,7 +30,7 @@ class KeptRuns(Generic[Run]):
         if path is None:
             return
         if not path.is_file():
-            from nova_core.model.safe_files import make_directory, write_text
+            from nova_core.io.safe_files import make_directory, write_text
 
             make_directory(path.parent)
             write_text(path, common.decode() + "\n")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.model.objectives import leg_weights
 from nova_core.model.problem import Floats, Problem
 from nova_core.placement.geometric_median import geometric_median, pair_anchors

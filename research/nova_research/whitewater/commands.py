@@ -26,7 +26,7 @@ def reorder(problem: Path, output: Path | None, seed: int, as_json: bool) -> Non
     """
     from dataclasses import asdict
 
-    from nova_core.model.files import read_problem, write_problem
+    from nova_core.io.files import read_problem, write_problem
     from nova_research.whitewater.reordering import reordered
 
     read = read_problem(problem)

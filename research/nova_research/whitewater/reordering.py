@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from nova_core.io.binding import Bound, bind, bound_queries, keyed_streams
+from nova_core.io.expressions import Expression, columns_of
 from nova_core.model.expansion import graph_of
-from nova_core.model.expressions import Expression, columns_of
 from nova_core.model.graph import JOIN
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Filter, Join, LogicalOperator, Query, inputs_of
-from nova_core.model.query_binding import Bound, bind, bound_queries, keyed_streams
 from nova_research.whitewater.query import (
     Network,
     ProfiledOperator,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nova_core.evaluation import evaluate, lower_bound
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.strategies import names, place
 
 

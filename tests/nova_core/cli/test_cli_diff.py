@@ -111,7 +111,7 @@ def test_changes_lead_from_one_plan_to_the_other(plans: list[Plan], a: int, b: i
 def test_a_swap_is_two_moves(problem: Path) -> None:
     from dataclasses import replace
 
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
 
     asked: Problem = read_problem(problem)
     plan = place(asked, "top-c")

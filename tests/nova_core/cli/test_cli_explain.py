@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nova_core.explain import Explainer
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.strategies import place

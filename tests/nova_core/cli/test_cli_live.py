@@ -16,7 +16,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from oracles.live_placement import free_capacity
 
-from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.io.files import read_plan, read_problem, write_plan, write_problem
 from nova_core.placement.live import Journal
 from nova_core.schemas import schema_of
 from nova_core.strategies import place

@@ -118,7 +118,7 @@ def test_a_pipe_is_not_waited_for(refused, problem: Path, plan: Path, tmp_path: 
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     from nova_core.errors import NovaError
-    from nova_core.model.safe_files import write_text
+    from nova_core.io.safe_files import write_text
 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_core.plotting import draw
 from nova_core.strategies import place
 from nova_workloads.topology import generate

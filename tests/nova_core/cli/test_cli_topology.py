@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from nova_core.model import read_problem
+from nova_core.io import read_problem
 
 Nova = Callable[..., Result]
 NODES = 30

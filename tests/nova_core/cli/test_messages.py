@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from nova_core import console
 from nova_core.cli import cli
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.files import read_problem
-from nova_core.model.latencies import read_latency, symmetrized
+from nova_core.io.files import read_problem
+from nova_core.io.latencies import read_latency, symmetrized
 
 NODES = """nova: 1
 nodes:

@@ -11,7 +11,9 @@ import pytest
 from nova_core.costspace.automatic import chosen_pairs
 from nova_core.costspace.space_files import Metric, with_metrics
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model import Problem, read_problem, write_problem
+from nova_core.io import read_problem, write_problem
+from nova_core.io.validation import validate_problem
+from nova_core.model import Problem
 from nova_core.strategies import place
 
 NODES = 12
@@ -163,7 +165,7 @@ def test_a_table_becomes_a_penalty_and_a_matrix_coordinates(tmp_path: Path) -> N
         Metric.parse(f"load=30:{tmp_path}/load.csv"),
         Metric.parse(f"energy=2:{tmp_path}/energy.csv"),
     ]
-    added = with_metrics(problem, metrics).validate()
+    added = validate_problem(with_metrics(problem, metrics))
     assert added.nodes.penalty == pytest.approx(30 * load)
     assert added.metrics == ("energy_0", "energy_1")
     extra = added.nodes.position[:, 2:]

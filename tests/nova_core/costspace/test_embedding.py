@@ -21,7 +21,7 @@ from nova_core.costspace import (
     vivaldi,
 )
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.latencies import read_latency
+from nova_core.io.latencies import read_latency
 from nova_core.model.problem import Ints, PairLatencies
 
 SEEDS = st.integers(0, 10_000)

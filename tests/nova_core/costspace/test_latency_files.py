@@ -18,8 +18,8 @@ from nova_core.costspace.latency_files import read_measurements
 from nova_core.costspace.percentile_filter import filtered
 from nova_core.costspace.statistics import statistics_of
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.columnar import write_columns
-from nova_core.model.files import read_problem, write_problem
+from nova_core.io.columnar import write_columns
+from nova_core.io.files import read_problem, write_problem
 
 MATRIX = "a,b,c\n0,10,NA\n12,0,30\n20,,0\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 
 
@@ -20,27 +21,29 @@ def problem_of(
     worker[hosts] = True
     # A sink must have room for the results.
     capacity = [max(capacity[0], pairs * output_rate), *capacity[1:]]
-    return Problem(
-        nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(len(position))]),
-            position=np.array(position, float),
-            capacity=np.array(capacity, float),
-            worker=worker,
-        ),
-        sources=Sources(
-            ids=np.array([f"s{i}" for i in range(2 * pairs)]),
-            node=np.arange(1, 2 * pairs + 1),
-            stream=np.array(["left", "right"] * pairs),
-            rate=np.array(rates, float).ravel(),
-        ),
-        joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
-        matrix=JoinMatrix(
-            np.zeros(pairs, np.int64),
-            np.arange(0, 2 * pairs, 2),
-            np.arange(1, 2 * pairs, 2),
-            np.full(pairs, float(output_rate)),
-        ),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n{i}" for i in range(len(position))]),
+                position=np.array(position, float),
+                capacity=np.array(capacity, float),
+                worker=worker,
+            ),
+            sources=Sources(
+                ids=np.array([f"s{i}" for i in range(2 * pairs)]),
+                node=np.arange(1, 2 * pairs + 1),
+                stream=np.array(["left", "right"] * pairs),
+                rate=np.array(rates, float).ravel(),
+            ),
+            joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
+            matrix=JoinMatrix(
+                np.zeros(pairs, np.int64),
+                np.arange(0, 2 * pairs, 2),
+                np.arange(1, 2 * pairs, 2),
+                np.full(pairs, float(output_rate)),
+            ),
+        )
+    )
 
 
 def random_problem(seed: int, pairs: int, hosts: int, full: float) -> Problem:

@@ -13,15 +13,7 @@ from small_problems import problem_of, random_problem
 
 from nova_core.errors import PlanError, ProblemError
 from nova_core.evaluation import evaluate
-from nova_core.model import (
-    Instances,
-    JoinMatrix,
-    Partitions,
-    Plan,
-    Problem,
-    Routes,
-    Sources,
-)
+from nova_core.model import Instances, JoinMatrix, Partitions, Plan, Problem, Routes, Sources
 from nova_core.strategies import create
 
 # Sink at 0, sources at 30 and 40 on an axis, hosts at 10 (node 3) and 20 (node 4).

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from nova_core.io.validation import validate_problem
 from nova_core.model import (
     Instances,
     JoinMatrix,
@@ -115,24 +116,26 @@ def problems(draw: st.DrawFn) -> Problem:
     rows = draw(st.permutations(range(len(cells))))[: draw(st.integers(1, len(cells)))]
     chosen = cells[rows]
     matrix = JoinMatrix(*chosen.T.copy(), column(draw, len(chosen), rates))
-    return Problem(
-        nodes=nodes,
-        sources=sources,
-        joins=Joins(
-            distinct_names(draw, joins),
-            streams[0::2],
-            streams[1::2],
-            sinks,
-            tags=some(draw, np.array([draw(tags) for _ in range(joins)], np.str_)),
-            memory=some(draw, column(draw, joins, unknown)),
-        ),
-        matrix=matrix,
-        links=Links(*_node_pairs(draw, count, True, amounts)),
-        latency=some(draw, _dense(draw, count)),
-        name=draw(names),
-        measured=some(draw, _measured(draw, count)),
-        metrics=tuple(distinct_names(draw, draw(axes)).tolist()),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=nodes,
+            sources=sources,
+            joins=Joins(
+                distinct_names(draw, joins),
+                streams[0::2],
+                streams[1::2],
+                sinks,
+                tags=some(draw, np.array([draw(tags) for _ in range(joins)], np.str_)),
+                memory=some(draw, column(draw, joins, unknown)),
+            ),
+            matrix=matrix,
+            links=Links(*_node_pairs(draw, count, True, amounts)),
+            latency=some(draw, _dense(draw, count)),
+            name=draw(names),
+            measured=some(draw, _measured(draw, count)),
+            metrics=tuple(distinct_names(draw, draw(axes)).tolist()),
+        )
+    )
 
 
 def _measured(draw: st.DrawFn, count: int) -> PairLatencies:

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model import JoinMatrix, Problem, read_problem, write_problem
+from nova_core.io import read_problem, write_problem
+from nova_core.io.validation import validate_problem
+from nova_core.model import JoinMatrix, Problem
 
 GOOD = """nova: 1
 nodes:
@@ -318,21 +320,21 @@ def test_wrong_columns_in_memory(good: Problem) -> None:
         (dataclasses.replace(nodes, memory=np.array([1.0, -1, 2])), "nodes[1].memory of 'a': -1.0"),
     ):
         with pytest.raises(ProblemError, match=re.escape(expected)):
-            dataclasses.replace(good, nodes=wrong).validate()
+            validate_problem(dataclasses.replace(good, nodes=wrong))
     none = JoinMatrix(matrix.join[:0], matrix.left[:0], matrix.right[:0], matrix.output_rate[:0])
     with pytest.raises(ProblemError, match="matrix: no pair; the join matrix must allow at least"):
-        dataclasses.replace(good, matrix=none).validate()
+        validate_problem(dataclasses.replace(good, matrix=none))
     with pytest.raises(ProblemError, match=re.escape("matrix[0].left: 9 is not one of the 2 rows")):
-        dataclasses.replace(
-            good, matrix=dataclasses.replace(matrix, left=matrix.left + 9)
-        ).validate()
+        validate_problem(
+            dataclasses.replace(good, matrix=dataclasses.replace(matrix, left=matrix.left + 9))
+        )
     lopsided = np.array([[0.0, 1, 2], [1, 0, 3], [2, 4, 0]])
     with pytest.raises(
         ProblemError, match=r"not symmetric: 'a' to 'b' takes 3\.0 ms, back 4\.0 ms"
     ):
-        dataclasses.replace(good, latency=lopsided).validate()
+        validate_problem(dataclasses.replace(good, latency=lopsided))
     with pytest.raises(ProblemError, match="3 x 3 values are needed"):
-        dataclasses.replace(good, latency=np.zeros((3, 2))).validate()
+        validate_problem(dataclasses.replace(good, latency=np.zeros((3, 2))))
 
 
 @settings(

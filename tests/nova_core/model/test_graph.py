@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.evaluation import evaluate
+from nova_core.io.problem_document import queries_of
 from nova_core.model.edges import edges
 from nova_core.model.expansion import AS_WRITTEN, Rewriting, graph_of
 from nova_core.model.graph import KINDS, pair_graph
 from nova_core.model.objectives import OBJECTIVES, leg_weights, link_weights
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, Problem, Sources
-from nova_core.model.queries import queries_of
 from nova_core.model.verify import verify
 
 STREAMS = 3

@@ -19,10 +19,10 @@ import pytest
 from msgspec import Meta, Struct
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.columnar import read_columns, write_columns
-from nova_core.model.files import read_problem, write_problem
-from nova_core.model.packed import PackedError, unpacked
-from nova_core.model.syntax import convert, parse_bytes
+from nova_core.io.columnar import read_columns, write_columns
+from nova_core.io.files import read_problem, write_problem
+from nova_core.io.packed import PackedError, unpacked
+from nova_core.io.syntax import convert, parse_bytes
 
 MEMORY = 2 * 2**30
 
@@ -31,7 +31,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
 from pathlib import Path
 from nova_core.errors import NovaError
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.costspace.latency_files import column_names
 try:
     (read_problem if sys.argv[2] == "problem" else column_names)(Path(sys.argv[1]))
@@ -258,7 +258,7 @@ def test_names_of_files_that_are_not_utf8(suffix: str, tables: Path, tmp_path: P
 OPENED = """
 import sys
 from pathlib import Path
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 opened = []
 def hook(event, arguments):
     if event == "open":

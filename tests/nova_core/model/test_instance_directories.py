@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nova_core.errors import ProblemError
-from nova_core.model import read_problem
-from nova_core.model.examples import example_names, load_example
+from nova_core.io import read_problem
+from nova_core.io.examples import example_names, load_example
 
 NODES = """node,x,y,role,capacity_0,capacity_1
 0,1.5,2,sink,100,90
@@ -94,7 +94,7 @@ def test_shared_instances(shared_data: Path, name: str, nodes: int, joins: int) 
 
 @pytest.mark.data
 def test_shared_latencies(shared_data: Path) -> None:
-    from nova_core.model.latencies import mended, read_latency
+    from nova_core.io.latencies import mended, read_latency
 
     file = shared_data / "latency" / "ripe-atlas-418.csv.gz"
     names, latency = read_latency(file)

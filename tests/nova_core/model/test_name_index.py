@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import ProblemError
+from nova_core.io.columnar import Columns
 from nova_core.model import name_index
-from nova_core.model.columnar import Columns
 from nova_core.model.name_index import (
     NameIndex,
     arrow_numbers,

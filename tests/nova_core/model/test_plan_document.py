@@ -17,6 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError, PlanError
+from nova_core.io import read_plan, write_plan
+from nova_core.io.columns import write_tables
+from nova_core.io.plan_writing import edge_columns, load_columns
+from nova_core.io.validation import validate_problem
 from nova_core.model import (
     Instances,
     JoinMatrix,
@@ -27,34 +31,32 @@ from nova_core.model import (
     Problem,
     Routes,
     Sources,
-    read_plan,
-    write_plan,
 )
-from nova_core.model.columns import write_tables
-from nova_core.model.plan_writing import edge_columns, load_columns
 
 
 @pytest.fixture
 def plan() -> Plan:
     """Two pairs; the first is cut 2 x 1 over nodes a and b, the second whole on a."""
-    problem = Problem(
-        Nodes(
-            np.array(["s", "a", "b"]),
-            np.array([[0.0, 0], [3, 4], [6, 8]]),
-            np.array([np.inf, 60, 60]),
-            np.array([False, True, True]),
-        ),
-        Sources(
-            np.array(["p1", "p2", "h1"]),
-            np.array([1, 2, 2]),
-            np.array(["p", "p", "h"]),
-            np.array([20.0, 10, 5]),
-            np.array([8.0, 8, 2]),
-        ),
-        Joins(np.array(["tw"]), np.array(["p"]), np.array(["h"]), np.array([0])),
-        JoinMatrix(np.zeros(2, int), np.array([0, 1]), np.array([2, 2]), np.array([2.0, 1])),
-        name="little",
-    ).validate()
+    problem = validate_problem(
+        Problem(
+            Nodes(
+                np.array(["s", "a", "b"]),
+                np.array([[0.0, 0], [3, 4], [6, 8]]),
+                np.array([np.inf, 60, 60]),
+                np.array([False, True, True]),
+            ),
+            Sources(
+                np.array(["p1", "p2", "h1"]),
+                np.array([1, 2, 2]),
+                np.array(["p", "p", "h"]),
+                np.array([20.0, 10, 5]),
+                np.array([8.0, 8, 2]),
+            ),
+            Joins(np.array(["tw"]), np.array(["p"]), np.array(["h"]), np.array([0])),
+            JoinMatrix(np.zeros(2, int), np.array([0, 1]), np.array([2, 2]), np.array([2.0, 1])),
+            name="little",
+        )
+    )
     return Plan(
         problem,
         "by-hand",

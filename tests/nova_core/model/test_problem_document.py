@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model import Problem, read_problem, write_problem
+from nova_core.io import read_problem, write_problem
+from nova_core.io.problem_writing import MOST_IN_YAML
+from nova_core.model import Problem
 from nova_core.model.matching import all_pairs, pairs_by_key
-from nova_core.model.problem_writing import MOST_IN_YAML
 
 HEAD = """
 nova: 1

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nova_core import place, read_problem, write_problem
 from nova_core.errors import ProblemError
-from nova_core.model.expressions import Column, Text, read_condition, read_value
-from nova_core.model.query_sql import read_sql
+from nova_core.io.expressions import Column, Text, read_condition, read_value
+from nova_core.io.sql import read_sql
 
 STREAMS = {
     "pressure": [Column("pressure", "region", "text"), Column("pressure", "value", "float")],

@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from random_problems import plans, problems
 
-from nova_core.model import Plan, Problem, read_plan, read_problem, write_plan, write_problem
+from nova_core.io import read_plan, read_problem, write_plan, write_problem
+from nova_core.model import Plan, Problem
 
 SOME = settings(
     max_examples=40,

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from random_problems import plans, problems
 
-from nova_core.model import Plan, Problem, write_plan, write_problem
-from nova_core.model.examples import example_names
+from nova_core.io import write_plan, write_problem
+from nova_core.io.examples import example_names
+from nova_core.model import Plan, Problem
 from nova_core.schemas import NAMES, schema_of
 
 SOME = settings(
@@ -71,7 +72,7 @@ def test_written_plans_keep_it(tmp_path: Path, plan: Plan) -> None:
 
 
 def test_examples_keep_it() -> None:
-    import nova_core.model.examples as package
+    import nova_core.io.examples as package
 
     for name in example_names():
         path = Path(package.__path__[0]) / f"{name}.yaml"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from random_problems import plans
 
 from nova_core.errors import PlanError
+from nova_core.io.validation import validate_problem
 from nova_core.model import (
     Instances,
     JoinMatrix,
@@ -35,24 +36,26 @@ WORKERS = [5, 6, 7, 8]
 def problem() -> Problem:
     worker = np.zeros(9, bool)
     worker[WORKERS] = True
-    return Problem(
-        nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(9)]),
-            position=np.arange(18.0).reshape(9, 2),
-            capacity=np.array([100.0, 0, 0, 0, 0, 30, 30, 30, 100]),
-            worker=worker,
-        ),
-        sources=Sources(
-            ids=np.array(["a", "b", "c", "d"]),
-            node=np.array([1, 2, 3, 4]),
-            stream=np.array(["l", "r", "l", "r"]),
-            rate=np.array([20.0, 10, 12, 6]),
-        ),
-        joins=Joins(np.array(["j"]), np.array(["l"]), np.array(["r"]), np.array([0])),
-        matrix=JoinMatrix(
-            np.zeros(2, np.int64), np.array([0, 2]), np.array([1, 3]), np.array([2.0, 1.0])
-        ),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n{i}" for i in range(9)]),
+                position=np.arange(18.0).reshape(9, 2),
+                capacity=np.array([100.0, 0, 0, 0, 0, 30, 30, 30, 100]),
+                worker=worker,
+            ),
+            sources=Sources(
+                ids=np.array(["a", "b", "c", "d"]),
+                node=np.array([1, 2, 3, 4]),
+                stream=np.array(["l", "r", "l", "r"]),
+                rate=np.array([20.0, 10, 12, 6]),
+            ),
+            joins=Joins(np.array(["j"]), np.array(["l"]), np.array(["r"]), np.array([0])),
+            matrix=JoinMatrix(
+                np.zeros(2, np.int64), np.array([0, 2]), np.array([1, 3]), np.array([2.0, 1.0])
+            ),
+        )
+    )
 
 
 def plan(rows: list[tuple[int, ...]] | None = None, **changes: object) -> Plan:

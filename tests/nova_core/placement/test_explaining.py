@@ -15,7 +15,8 @@ from synthetic import synthetic_problem
 from nova_core.errors import PlanError
 from nova_core.explain import Explainer, find
 from nova_core.model.objectives import OBJECTIVES
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.queries.virtual import medians
 from nova_core.strategies import place

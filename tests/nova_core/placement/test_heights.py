@@ -12,6 +12,7 @@ from synthetic import synthetic_problem
 
 from nova_core.evaluation import evaluate, exact_optimum, lower_bound
 from nova_core.explain import Explainer
+from nova_core.io.validation import validate_problem
 from nova_core.model.objectives import OBJECTIVES, leg_cost, leg_weights
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
@@ -76,7 +77,7 @@ def tall(seed: int, pairs: int = 20, penalty: bool = False) -> Problem:
         height=rng.exponential(15, len(problem.nodes)),
         penalty=rng.exponential(15, len(problem.nodes)) if penalty else None,
     )
-    return replace(problem, nodes=nodes).validate()
+    return validate_problem(replace(problem, nodes=nodes))
 
 
 def cost_of(problem: Problem, node: np.ndarray, objective: str) -> float:
@@ -175,9 +176,9 @@ def test_metrics_are_placed_by_but_are_no_latency() -> None:
     rng = np.random.default_rng(5)
     extra = rng.uniform(0, 300, (len(problem.nodes), 1))
     position = np.concatenate([problem.nodes.position, extra], axis=1)
-    with_metric = replace(
-        problem, nodes=replace(problem.nodes, position=position), metrics=("energy",)
-    ).validate()
+    with_metric = validate_problem(
+        replace(problem, nodes=replace(problem.nodes, position=position), metrics=("energy",))
+    )
     node = np.arange(len(problem.nodes))
     assert np.array_equal(
         with_metric.distance(node, node[::-1]), problem.distance(node, node[::-1])

@@ -11,8 +11,10 @@ import pytest
 from oracles.live_placement import free_capacity
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
+from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta, assemble_partitions
 from nova_core.model.verify import verify
 from nova_core.placement.live import (
@@ -39,32 +41,34 @@ def problem(joins: int = 1, **changes: float) -> Problem:
     """``joins`` pairs of 25 + 25 tuples/s between the same nodes, an operator each."""
     numbers = range(joins)
     capacity = {name: changes.get(name, c) for name, (_, c) in NODES.items()}
-    return Problem(
-        nodes=Nodes(
-            ids=np.array(list(NODES)),
-            position=np.array([[x, 0.0] for x, _ in NODES.values()]),
-            capacity=np.array(list(capacity.values()), np.float64),
-            worker=np.array([name != "sink" for name in NODES]),
-        ),
-        sources=Sources(
-            ids=np.array([f"{side}{k}" for k in numbers for side in "lr"]),
-            node=np.array([0, 1] * joins),
-            stream=np.array(["L", "R"] * joins),
-            rate=np.full(2 * joins, 25.0),
-        ),
-        joins=Joins(
-            ids=np.array([f"j{k}" for k in numbers]),
-            left=np.array(["L"] * joins),
-            right=np.array(["R"] * joins),
-            sink=np.full(joins, 5),
-        ),
-        matrix=JoinMatrix(
-            join=np.arange(joins),
-            left=np.arange(0, 2 * joins, 2),
-            right=np.arange(1, 2 * joins, 2),
-            output_rate=np.full(joins, 10.0),
-        ),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array(list(NODES)),
+                position=np.array([[x, 0.0] for x, _ in NODES.values()]),
+                capacity=np.array(list(capacity.values()), np.float64),
+                worker=np.array([name != "sink" for name in NODES]),
+            ),
+            sources=Sources(
+                ids=np.array([f"{side}{k}" for k in numbers for side in "lr"]),
+                node=np.array([0, 1] * joins),
+                stream=np.array(["L", "R"] * joins),
+                rate=np.full(2 * joins, 25.0),
+            ),
+            joins=Joins(
+                ids=np.array([f"j{k}" for k in numbers]),
+                left=np.array(["L"] * joins),
+                right=np.array(["R"] * joins),
+                sink=np.full(joins, 5),
+            ),
+            matrix=JoinMatrix(
+                join=np.arange(joins),
+                left=np.arange(0, 2 * joins, 2),
+                right=np.arange(1, 2 * joins, 2),
+                output_rate=np.full(joins, 10.0),
+            ),
+        )
+    )
 
 
 def live_of(
@@ -91,7 +95,7 @@ def apply(live: LivePlacement, **fields: object) -> PlanDelta:
     """Apply an event; the delta must be exact both ways, and the plan hold."""
     problem, old = live.problem(), live.plan()
     delta = live.apply(event(**fields))
-    now = live.problem().validate()
+    now = validate_problem(live.problem())
     new = live.plan(now)
     assert verify(new).honest
     assert delta.apply(old, now).same_as(new)

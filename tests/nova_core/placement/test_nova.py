@@ -18,6 +18,7 @@ from synthetic import synthetic_problem
 from nova_core.commands.figures import finer_cuts
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
+from nova_core.io.validation import validate_problem
 from nova_core.model import Links
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -188,7 +189,7 @@ def test_link_budgets_move_a_join_elsewhere() -> None:
     if host == left:
         left = int(problem.right_node[0])
     budget = Links(np.array([left]), np.array([host]), np.array([0.5]))
-    narrowed = replace(problem, links=budget).validate()
+    narrowed = validate_problem(replace(problem, links=budget))
     plan = place(narrowed, "nova")
     assert verify(plan).ok
     assert host not in plan.instances.node

@@ -12,7 +12,9 @@ from synthetic import synthetic_problem
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate
 from nova_core.explain import Explainer
-from nova_core.model import Joins, Problem, read_problem, write_problem
+from nova_core.io import read_problem, write_problem
+from nova_core.io.validation import validate_problem
+from nova_core.model import Joins, Problem
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 
@@ -46,17 +48,19 @@ def demanding(seed: int, joins: int = 24) -> Problem:
     )
     capacity = problem.nodes.capacity.copy()
     capacity[1] += problem.required_capacity.sum()  # node 1 meets everything
-    return replace(
-        problem,
-        nodes=replace(
-            problem.nodes,
-            capacity=capacity,
-            tags=np.array(tags),
-            memory=np.where(has[2], 8e9, rng.choice([np.nan, 1e9], count)),
-        ),
-        joins=asked,
-        matrix=replace(problem.matrix, join=np.arange(joins) % GROUPS),
-    ).validate()
+    return validate_problem(
+        replace(
+            problem,
+            nodes=replace(
+                problem.nodes,
+                capacity=capacity,
+                tags=np.array(tags),
+                memory=np.where(has[2], 8e9, rng.choice([np.nan, 1e9], count)),
+            ),
+            joins=asked,
+            matrix=replace(problem.matrix, join=np.arange(joins) % GROUPS),
+        )
+    )
 
 
 def meets(problem: Problem, node: int, join: int) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nova_core.evaluation import evaluate
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.model.plan import Plan
 from nova_core.model.verify import verify
 from nova_core.strategies import place

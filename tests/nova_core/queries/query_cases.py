@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from nova_core.io.problem_document import queries_of
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, JoinMatrix, Joins, Nodes, Problem, Sources
-from nova_core.model.queries import queries_of
 
 STREAMS = 4
 

@@ -15,11 +15,13 @@ from query_cases import asking, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.explain import Explainer, find
-from nova_core.model.files import read_plan, write_plan
+from nova_core.io.files import read_plan, write_plan
+from nova_core.io.problem_document import queries_of
 from nova_core.model.key_ranges import COMPARING, KeyRanges, cut, intervals, required
-from nova_core.model.plan import Partitions, Plan
+from nova_core.model.partitions import Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.model.queries import Join, queries_of
+from nova_core.model.queries import Join
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 

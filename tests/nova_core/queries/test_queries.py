@@ -16,10 +16,12 @@ from query_cases import asking, best_whole, chain, document, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.io.files import read_plan, read_problem, write_plan, write_problem
+from nova_core.io.validation import validate_problem
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_plan, read_problem, write_plan, write_problem
 from nova_core.model.objectives import link_weights
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Problem
 from nova_core.model.verify import verify
 from nova_core.queries.virtual import virtual_positions
@@ -368,7 +370,7 @@ def test_a_problem_has_pairs_or_queries() -> None:
     problem = asking(topology(5), chain())
     none = Joins(np.array(["j"]), np.array(["t0"]), np.array(["t1"]), np.array([0]))
     with pytest.raises(ProblemError, match="a problem has either"):
-        replace(problem, joins=none).validate()
+        validate_problem(replace(problem, joins=none))
     with pytest.raises(ProblemError, match="nova live takes joins of pairs"):
         problem.require_pairs("nova live")
 

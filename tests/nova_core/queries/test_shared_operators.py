@@ -17,13 +17,14 @@ from query_cases import asking, topology
 
 from nova_core.errors import InfeasibleError, PlanError
 from nova_core.explain import Explainer, find
+from nova_core.io.files import read_plan, read_problem, write_plan
+from nova_core.io.syntax import dump
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_plan, read_problem, write_plan
 from nova_core.model.graph import Graph
 from nova_core.model.objectives import link_weights
-from nova_core.model.plan import Instances, Partitions, Plan
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.model.syntax import dump
 from nova_core.model.verify import verify
 from nova_core.queries.virtual import virtual_positions
 from nova_core.strategies import place

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from serving import PROBLEM, rate
 
 from nova_core.cli import cli
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import LivePlacement, parse_event
 

@@ -20,7 +20,7 @@ from needs import run_with_mounts
 from serving import LIMIT, PROBLEM, Service, begin, rate
 from starlette.testclient import TestClient
 
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.placement.live import LivePlacement, parse_event
 from nova_core.schemas import schema_of

@@ -19,10 +19,10 @@ from serving import PROBLEM, Service
 from starlette.testclient import TestClient
 
 from nova_core.errors import ProblemError
-from nova_core.model.assembly import Assembly
-from nova_core.model.files import write_problem
+from nova_core.io.assembly import Assembly
+from nova_core.io.files import write_problem
+from nova_core.io.problem_document import ProblemDocument
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import ProblemDocument
 from nova_core.service.archives import TAR, unpack
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Links, Problem
 from nova_workloads.topology import generate
 
@@ -74,7 +75,7 @@ def heights(seed: int) -> Problem:
 def penalties_and_metrics(seed: int) -> Problem:
     penalty = np.random.default_rng(seed).exponential(10, 30)
     problem = with_nodes(generate(30, dimensions=3, seed=seed), penalty=penalty)
-    return replace(problem, metrics=("load",)).validate()
+    return validate_problem(replace(problem, metrics=("load",)))
 
 
 def requirements(seed: int) -> Problem:
@@ -88,7 +89,7 @@ def requirements(seed: int) -> Problem:
         memory=np.where(fit, 4e9, np.nan),
     )
     joins = replace(problem.joins, tags=np.array(["gpu"]), memory=np.array([1e9]))
-    return replace(problem, joins=joins).validate()
+    return validate_problem(replace(problem, joins=joins))
 
 
 def link_budgets(seed: int) -> Problem:
@@ -96,13 +97,13 @@ def link_budgets(seed: int) -> Problem:
     problem, random = roomy(seed), np.random.default_rng(seed)
     source, target = np.nonzero((random.random((40, 40)) < 0.3) & ~np.eye(40, dtype=bool))
     links = Links(source, target, random.uniform(0, 50, len(source)))
-    return replace(problem, links=links).validate()
+    return validate_problem(replace(problem, links=links))
 
 
 def measured_latencies(seed: int) -> Problem:
     """A matrix that violates the triangle inequality."""
     half = np.triu(np.random.default_rng(seed).exponential(50, (40, 40)), 1)
-    return replace(near_uniform(seed), latency=half + half.T).validate()
+    return validate_problem(replace(near_uniform(seed), latency=half + half.T))
 
 
 def many_to_many(seed: int) -> Problem:
@@ -114,7 +115,7 @@ def many_to_many(seed: int) -> Problem:
     cells = np.unique(np.stack([left, right + half]), axis=1)
     count = cells.shape[1]
     matrix = JoinMatrix(np.zeros(count, np.int64), cells[0], cells[1], random.uniform(1, 9, count))
-    return replace(problem, matrix=matrix).validate()
+    return validate_problem(replace(problem, matrix=matrix))
 
 
 def several_joins_and_sinks(seed: int) -> Problem:
@@ -128,9 +129,11 @@ def several_joins_and_sinks(seed: int) -> Problem:
     )
     capacity = problem.nodes.capacity.copy()
     capacity[sinks] = np.inf
-    return replace(
-        problem, joins=joins, matrix=matrix, nodes=replace(problem.nodes, capacity=capacity)
-    ).validate()
+    return validate_problem(
+        replace(
+            problem, joins=joins, matrix=matrix, nodes=replace(problem.nodes, capacity=capacity)
+        )
+    )
 
 
 def sources_together(seed: int) -> Problem:
@@ -138,17 +141,17 @@ def sources_together(seed: int) -> Problem:
     problem = roomy(seed)
     some = np.append(problem.sources.node[:3], problem.joins.sink)
     node = np.random.default_rng(seed).choice(some, len(problem.sources))
-    return replace(problem, sources=replace(problem.sources, node=node)).validate()
+    return validate_problem(replace(problem, sources=replace(problem.sources, node=node)))
 
 
 def tiny_and_huge_rates(seed: int) -> Problem:
     problem, random = unlimited(seed), np.random.default_rng(seed)
     rate = 10.0 ** random.uniform(-3, 9, len(problem.sources))
-    return replace(problem, sources=replace(problem.sources, rate=rate)).validate()
+    return validate_problem(replace(problem, sources=replace(problem.sources, rate=rate)))
 
 
 def with_nodes(problem: Problem, **columns: np.ndarray) -> Problem:
-    return replace(problem, nodes=replace(problem.nodes, **columns)).validate()
+    return validate_problem(replace(problem, nodes=replace(problem.nodes, **columns)))
 
 
 def streams(problem: Problem) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import Evaluation, evaluate
-from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources, read_problem
+from nova_core.io import read_problem
+from nova_core.io.validation import validate_problem
+from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.model.verify import verify
 from nova_core.strategies import create, trees
 from nova_core.strategies.trees import minimum_spanning_tree, rooted
@@ -24,27 +26,29 @@ BASELINES = ["sink", "source", "top-c", "tree"]
 def problem(position: list[list[float]], rates: list[float], capacity: list[float]) -> Problem:
     """Node 0 is the sink; pair k joins the sources of nodes 2 k + 1 and 2 k + 2."""
     count, pairs = len(position), len(rates) // 2
-    return Problem(
-        nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(count)]),
-            position=np.array(position, float),
-            capacity=np.array(capacity, float),
-            worker=np.arange(count) > 0,
-        ),
-        sources=Sources(
-            ids=np.array([f"s{i}" for i in range(2 * pairs)]),
-            node=np.arange(1, 2 * pairs + 1),
-            stream=np.array(["left", "right"] * pairs),
-            rate=np.array(rates, float),
-        ),
-        joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
-        matrix=JoinMatrix(
-            np.zeros(pairs, np.int64),
-            np.arange(0, 2 * pairs, 2),
-            np.arange(1, 2 * pairs, 2),
-            np.ones(pairs),
-        ),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n{i}" for i in range(count)]),
+                position=np.array(position, float),
+                capacity=np.array(capacity, float),
+                worker=np.arange(count) > 0,
+            ),
+            sources=Sources(
+                ids=np.array([f"s{i}" for i in range(2 * pairs)]),
+                node=np.arange(1, 2 * pairs + 1),
+                stream=np.array(["left", "right"] * pairs),
+                rate=np.array(rates, float),
+            ),
+            joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
+            matrix=JoinMatrix(
+                np.zeros(pairs, np.int64),
+                np.arange(0, 2 * pairs, 2),
+                np.arange(1, 2 * pairs, 2),
+                np.ones(pairs),
+            ),
+        )
+    )
 
 
 @pytest.mark.parametrize("strategy", BASELINES)

@@ -11,7 +11,9 @@ import pytest
 
 from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate
-from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources, read_problem
+from nova_core.io import read_problem
+from nova_core.io.validation import validate_problem
+from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.strategies import create
 from nova_core.strategies.clusters import (
     ClusterParameters,
@@ -127,22 +129,24 @@ def two_clusters(capacity: list[float]) -> Problem:
         [21, 0],
         [19, 0],
     ]
-    return Problem(
-        nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(9)]),
-            position=np.array(position, float),
-            capacity=np.array([100.0, *capacity]),
-            worker=np.arange(9) > 0,
-        ),
-        sources=Sources(
-            ids=np.array([f"s{i}" for i in range(6)]),
-            node=np.array([1, 2, 5, 6, 1, 5]),
-            stream=np.array(["left", "right"] * 3),
-            rate=np.array([1.0, 2, 3, 4, 5, 6]),
-        ),
-        joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
-        matrix=JoinMatrix(np.zeros(3, int), np.arange(0, 6, 2), np.arange(1, 6, 2), np.ones(3)),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n{i}" for i in range(9)]),
+                position=np.array(position, float),
+                capacity=np.array([100.0, *capacity]),
+                worker=np.arange(9) > 0,
+            ),
+            sources=Sources(
+                ids=np.array([f"s{i}" for i in range(6)]),
+                node=np.array([1, 2, 5, 6, 1, 5]),
+                stream=np.array(["left", "right"] * 3),
+                rate=np.array([1.0, 2, 3, 4, 5, 6]),
+            ),
+            joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
+            matrix=JoinMatrix(np.zeros(3, int), np.arange(0, 6, 2), np.arange(1, 6, 2), np.ones(3)),
+        )
+    )
 
 
 def heads(problem: Problem, **parameters: float) -> list[int]:

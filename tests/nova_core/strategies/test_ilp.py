@@ -12,7 +12,7 @@ from problem_families import FAMILIES, with_nodes
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate
-from nova_core.model.files import read_problem
+from nova_core.io.files import read_problem
 from nova_core.strategies import place
 from nova_workloads.topology import generate
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nova_core.evaluation import evaluate
-from nova_core.model import Problem, read_problem
+from nova_core.io import read_problem
+from nova_core.model import Problem
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nova_core.errors import ProblemError
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.strategies import place
 from nova_core.strategies.parameters import takes, typed_parameters
 

@@ -56,7 +56,7 @@ def debs(
     problem goes to stdout.
     """
     from nova_core.errors import ProblemError
-    from nova_core.model.safe_files import DOCUMENT_SUFFIXES, write_text
+    from nova_core.io.safe_files import DOCUMENT_SUFFIXES, write_text
     from nova_workloads.debs import Debs
 
     workload = Debs(window_ms=window_ms, rate=rate, regions=regions, nodes=nodes, keys=keys)

@@ -70,7 +70,7 @@ def generate(output: Path, as_json: bool, **arguments: Any) -> None:
     60 % of the nodes are sources, each joined with one other; every node but the sink may host
     joins. Up to millions of nodes; one seed gives one problem.
     """
-    from nova_core.model.files import write_problem
+    from nova_core.io.files import write_problem
     from nova_workloads import topology
 
     problem = topology.generate(**arguments)

@@ -65,7 +65,7 @@ def latency(
 
 
 def _show(report: dict[str, Any]) -> None:
-    from nova_core.model.latencies import doubt
+    from nova_core.io.latencies import doubt
     from nova_workloads.latencies.samples import REASONS
 
     for path, problem in report["files"]["problems"].items():

@@ -35,7 +35,7 @@ def query() -> None:
 
 
 def _loaded(path: Path, folder: Path) -> tuple[Problem, Any]:
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
     from nova_workloads.queries.readings import connection, load
 
     problem = read_problem(path)
@@ -62,7 +62,7 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
     read, database = _loaded(problem, readings)
     updated, estimates = estimated(read, database)
     if output is not None:
-        from nova_core.model.files import write_problem
+        from nova_core.io.files import write_problem
 
         write_problem(updated, output)
     if as_json:
@@ -109,7 +109,7 @@ def reference(
     """
     from msgspec import to_builtins
 
-    from nova_core.model.query_binding import bind
+    from nova_core.io.binding import bind
     from nova_workloads.queries.reference import compare, expected, read_delivered
 
     read, database = _loaded(problem, readings)
@@ -122,7 +122,7 @@ def reference(
     rows = expected(database, read, chosen)
     columns = bind(chosen, read)[chosen.operators[-1].id].columns
     if output is not None:
-        from nova_core.model.safe_files import write_text
+        from nova_core.io.safe_files import write_text
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

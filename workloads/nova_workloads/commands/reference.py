@@ -94,7 +94,7 @@ def reference(
     streams = options.streams()
     pairs = None
     if problem is not None:
-        from nova_core.model.files import read_problem
+        from nova_core.io.files import read_problem
 
         joined = read_problem(problem)
         joined.require_pairs("nova workload reference")

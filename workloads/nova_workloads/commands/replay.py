@@ -136,7 +136,7 @@ def _partitions(
 ) -> dict[str, Any] | None:
     if plan is None or problem is None:
         return None
-    from nova_core.model.files import read_plan, read_problem
+    from nova_core.io.files import read_plan, read_problem
     from nova_workloads.tuple_text import partitions_of
 
     joined = read_problem(problem)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.latencies import parse_matrix
-from nova_core.model.packed import PackedError, check_packed, unpacked
+from nova_core.io.latencies import parse_matrix
+from nova_core.io.packed import PackedError, check_packed, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,7 +191,7 @@ def _is_one_value(path: Path) -> bool:
 
 
 def matrix_samples(spark: SparkSession, files: Sequence[str]) -> tuple[DataFrame, dict[str, str]]:
-    """Samples of matrices, read as `nova_core.model.latencies.parse_matrix` does; ms.
+    """Samples of matrices, read as `nova_core.io.latencies.parse_matrix` does; ms.
 
     Matrices are rounds of measurement, in the order given.
 

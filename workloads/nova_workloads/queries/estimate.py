@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.io.binding import Bound, bind, equal_columns
 from nova_core.model.key_ranges import KEY_RANGES
 from nova_core.model.queries import HotKey, Join
-from nova_core.model.query_binding import Bound, bind, equal_columns
 from nova_workloads.queries.readings import encode, table_of
 from nova_workloads.queries.reference import evaluate
 

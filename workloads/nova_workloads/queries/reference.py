@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_core.model.expressions import Call, Column, Constant, Expression
-from nova_core.model.query_binding import Bound, Window, bind
+from nova_core.io.binding import Bound, Window, bind
+from nova_core.io.expressions import Call, Column, Constant, Expression
 from nova_engines.query_results import Span
 from nova_workloads.comparison import EXAMPLES, Comparison
 from nova_workloads.queries.readings import quoted, table_of

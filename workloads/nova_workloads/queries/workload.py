@@ -128,10 +128,10 @@ class _Prepared:
 
 @lru_cache(maxsize=4)
 def _prepare(file: Path, readings: Path) -> _Prepared:
-    from nova_core.model.files import read_problem
-    from nova_core.model.problem_writing import problem_document
-    from nova_core.model.query_binding import bind
-    from nova_core.model.syntax import dump, parse
+    from nova_core.io.binding import bind
+    from nova_core.io.files import read_problem
+    from nova_core.io.problem_writing import problem_document
+    from nova_core.io.syntax import dump, parse
     from nova_workloads.queries.estimate import estimated
 
     if not file.is_file():

@@ -17,8 +17,8 @@ import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import ProblemError
+from nova_core.io.validation import SINK_SLACK
 from nova_core.model.problem import GREATEST_LATENCY, Ints, Joins
-from nova_core.model.validation import SINK_SLACK
 from nova_workloads.scale.part import (
     RATES,
     fermat_points,

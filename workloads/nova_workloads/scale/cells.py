@@ -13,7 +13,7 @@ import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import atomic_write
+from nova_core.io.safe_files import atomic_write
 from nova_workloads.scale.coarse import DRAWN, NOWHERE, Coarse
 from nova_workloads.scale.part import INSTANCE, Query, place_tables, rows_of_lists
 from nova_workloads.scale.tables import arrow_schema, count_rows, of_batches

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.columnar import part_files
+from nova_core.io.columnar import part_files
+from nova_core.io.safe_files import UNLIMITED
 from nova_core.model.problem import Joins, Links, PairLatencies, hash_array, hash_column, hash_table
-from nova_core.model.safe_files import UNLIMITED
 from nova_workloads.scale.part import rows_of_lists
 from nova_workloads.scale.tables import Problem, facts_of
 

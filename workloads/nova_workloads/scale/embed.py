@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 from nova_core.costspace.embedding import embed as embed_landmarks
 from nova_core.costspace.embedding import packed
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.columnar import POSITION_KINDS, position_columns
-from nova_core.model.directories import new_directory
+from nova_core.io.columnar import POSITION_KINDS, position_columns
+from nova_core.io.directories import new_directory
+from nova_core.io.problem_document import ProblemDocument
+from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import dump
 from nova_core.model.problem import Floats, Ints, PairLatencies
-from nova_core.model.problem_document import ProblemDocument
-from nova_core.model.safe_files import write_text
-from nova_core.model.syntax import dump
 from nova_workloads.scale.stages import Stages, beside
 from nova_workloads.scale.tables import (
     Problem,

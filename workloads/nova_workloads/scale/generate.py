@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.directories import new_directory
-from nova_core.model.safe_files import write_text
-from nova_core.model.syntax import dump
+from nova_core.io.directories import new_directory
+from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import dump
 from nova_workloads import topology
 from nova_workloads.scale.embed import MOST_LANDMARKS
 from nova_workloads.scale.tables import BLOCK, name_parts
@@ -156,7 +156,7 @@ def operator_names(shape: Shape) -> list[str]:
 
 
 def _node_schema(shape: Shape) -> str:
-    from nova_core.model.columnar import position_columns
+    from nova_core.io.columnar import position_columns
 
     known = [] if shape.landmarks is not None else position_columns(shape.dimensions)
     axes = "".join(f"{axis} double, " for axis in known)
@@ -199,7 +199,7 @@ def _positions(shape: Shape, block: int, row: Any) -> tuple[Any, Any, Any]:
 
 
 def _nodes(shape: Shape, block: int, row: Any, pa: Any) -> dict[str, Any]:
-    from nova_core.model.columnar import position_columns
+    from nova_core.io.columnar import position_columns
 
     position, sends, random = _positions(shape, block, row)
     greatest = np.where(sends, topology.SOURCE_CAPACITY, topology.WORKER_CAPACITY).astype(float)

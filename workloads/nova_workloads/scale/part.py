@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError
 from nova_core.model.objectives import leg_weights
-from nova_core.model.plan import Instances, Partitions
+from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.problem import (
     Floats,
     Ints,

@@ -20,13 +20,13 @@ from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import InfeasibleError, NovaError, PlanError, ProblemError
-from nova_core.model.assembly import joins_of
-from nova_core.model.directories import new_directory
+from nova_core.io.assembly import joins_of
+from nova_core.io.directories import new_directory
+from nova_core.io.plan_document import VERSION, PlanTablesHeader
+from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import dump, read_typed
 from nova_core.model.objectives import OBJECTIVES
-from nova_core.model.plan_document import VERSION, PlanTablesHeader
 from nova_core.model.problem import Joins
-from nova_core.model.safe_files import write_text
-from nova_core.model.syntax import dump, read_typed
 from nova_core.strategies.base import parameter_dict
 from nova_core.strategies.nova import SPREAD_BREAKS
 from nova_core.strategies.nova_parameters import NovaParameters

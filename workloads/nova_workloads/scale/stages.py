@@ -17,13 +17,13 @@ from typing import Any
 
 from nova_core import console
 from nova_core.errors import NovaError
-from nova_core.model.directories import (
+from nova_core.io.directories import (
     lock_directory,
     new_directory,
     remove_directory,
     remove_leftovers,
 )
-from nova_core.model.safe_files import make_directory, write_text
+from nova_core.io.safe_files import make_directory, write_text
 
 SETTINGS, FACTS = "settings.json", "stage.json"
 PAUSE = 0.5  # s between two looks at memory, at least

@@ -1,6 +1,6 @@
 """A problem's directory of Parquet tables in Spark: rows in the order of its files, checked.
 
-The format is that of `nova_core.model.problem_document`: a header and a table each of nodes,
+The format is that of `nova_core.io.problem_document`: a header and a table each of nodes,
 sources and pairs. All paths must be visible to the driver and every worker: on a local disk, or a
 file system that all of them mount.
 """
@@ -22,20 +22,20 @@ from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
 from nova_core.errors import NovaError, ProblemError
-from nova_core.model.columnar import (
+from nova_core.io.columnar import (
     AXES,
     POSITION_KINDS,
     open_parquet,
     part_files,
     position_columns,
 )
-from nova_core.model.files import document_in
-from nova_core.model.packed import PackedError
+from nova_core.io.files import document_in
+from nova_core.io.packed import PackedError
+from nova_core.io.problem_document import VERSION, OperatorRow, ProblemDocument
+from nova_core.io.safe_files import UNLIMITED
+from nova_core.io.syntax import read_typed
+from nova_core.io.validation import UNUSABLE
 from nova_core.model.problem import GREATEST_LATENCY
-from nova_core.model.problem_document import VERSION, OperatorRow, ProblemDocument
-from nova_core.model.safe_files import UNLIMITED
-from nova_core.model.syntax import read_typed
-from nova_core.model.validation import UNUSABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

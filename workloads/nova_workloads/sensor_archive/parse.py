@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from nova_core.model.packed import PackedError, unpacked
+from nova_core.io.packed import PackedError, unpacked
 from nova_workloads.sensor_archive.files import LARGEST, SCHEMAS, TYPES, Schema, content_of
 
 # Texts that sensors write instead of a number, in lower case.

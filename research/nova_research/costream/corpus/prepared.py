@@ -92,8 +92,8 @@ def begin_corpus(path: Path, settings: Settings) -> None:
     Raises:
         NovaError: for a directory of another corpus, or of something else.
     """
-    from nova_core.model.safe_files import make_directory, write_text
-    from nova_core.model.syntax import dump, read_typed
+    from nova_core.io.safe_files import make_directory, write_text
+    from nova_core.io.syntax import dump, read_typed
 
     file = path / SETTINGS
     if file.exists():

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.model.expressions import COMPARISONS, FUNCTIONS, TYPES, Call, Constant, Expression
+from nova_core.io.binding import MILLISECONDS, Bound, bind, equal_columns
+from nova_core.io.expressions import COMPARISONS, FUNCTIONS, TYPES, Call, Constant, Expression
 from nova_core.model.graph import Operator
 from nova_core.model.problem import Floats, Problem
 from nova_core.model.queries import Aggregate, Filter, Join, LogicalOperator, inputs_of
-from nova_core.model.query_binding import MILLISECONDS, Bound, bind, equal_columns
 
 KINDS = ("source", "filter", "aggregate", "join", "sink")
 """Types of operators the network knows; each has encoders and updates of its own."""

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import atomic_write, read_bytes
+from nova_core.io.safe_files import atomic_write, read_bytes
 from nova_research.costream.learned.features import FEATURES, HOST, KINDS
 from nova_research.costream.learned.graph import Batch, Graph, Layout, Singles, stack
 from nova_research.costream.learned.network import (

@@ -311,7 +311,7 @@ def write_fit(result: Fit, path: Path, **facts: Any) -> None:
     Raises:
         NovaError: when it cannot be written.
     """
-    from nova_core.model.safe_files import write_text
+    from nova_core.io.safe_files import write_text
 
     provenance = {
         "fitted": True,

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from learned_problems import candidates, plan_at, two_streams
 
-from nova_core.model.plan_writing import plan_text
+from nova_core.io.plan_writing import plan_text
+from nova_core.io.problem_writing import document_text
 from nova_core.model.problem import Problem
-from nova_core.model.problem_writing import document_text
 from nova_research.costream.learned.graph import Graph, GraphBuilder
 from nova_research.costream.training.traces import Trace, append
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from nova_core.io.binding import bound_queries
+from nova_core.io.problem_document import queries_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, PairLatencies, Problem, Sources
-from nova_core.model.queries import Stream, queries_of
-from nova_core.model.query_binding import bound_queries
+from nova_core.model.queries import Stream
 from nova_research.costream.learned.candidates import Candidates, Enumerator, plan_of_nodes
 
 

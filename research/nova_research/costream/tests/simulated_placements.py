@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nova_core.io.problem_document import queries_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Nodes, PairLatencies, Problem, Sources
-from nova_core.model.queries import queries_of
 
 FILTER = {"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}
 

@@ -10,7 +10,7 @@ import pytest
 from instant_engine import DELAY_US, RESULTS_PER_S, InstantClock, InstantEngine
 
 from nova_core.errors import NovaError
-from nova_core.model.files import read_plan, read_problem
+from nova_core.io.files import read_plan, read_problem
 from nova_research.costream.corpus import rounds, runner
 from nova_research.costream.corpus.check import check_corpus
 from nova_research.costream.corpus.prepared import Settings, begin_corpus, items_of, run_of

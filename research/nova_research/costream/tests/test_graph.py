@@ -175,7 +175,7 @@ def test_layouts_hold_the_largest() -> None:
 
 
 def with_projection(problem: Problem) -> Problem:
-    from nova_core.model.queries import queries_of
+    from nova_core.io.problem_document import queries_of
 
     query = {"kind": "project", "id": "p", "input": "pressure", "selectivity": 1.0}
     queries = queries_of([{"id": "q", "sink": "hub", "operators": [query]}])

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
+from nova_core.io.files import read_problem
+from nova_core.io.syntax import dump
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.files import read_problem
 from nova_core.model.problem import Problem
-from nova_core.model.syntax import dump
 from nova_research.costream.corpus.random_queries import BENCHMARKS, RandomQuery, random_query
 from nova_research.costream.corpus.ranges import MOST_BYTES, MOST_SECONDS, PAPER, RACK, Ranges
 from nova_research.costream.training.traces import STRUCTURES

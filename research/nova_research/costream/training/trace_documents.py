@@ -26,9 +26,9 @@ def problem_of_trace(text: str, trace: str) -> Problem:
     Raises:
         ProblemError: for a document that is not a valid problem.
     """
-    from nova_core.model.assembly import Assembly
-    from nova_core.model.problem_document import VERSION, ProblemDocument
-    from nova_core.model.syntax import parse_bytes, typed
+    from nova_core.io.assembly import Assembly
+    from nova_core.io.problem_document import VERSION, ProblemDocument
+    from nova_core.io.syntax import parse_bytes, typed
 
     path = Path(f"problem of trace {trace}.json")
     raw = parse_bytes(text.encode(), path, ProblemError)
@@ -48,9 +48,9 @@ def plan_of_trace(text: str, problem: Problem, trace: str) -> Plan:
     Raises:
         NovaError: for a document that is not a plan of the problem, or not of whole queries.
     """
-    from nova_core.model.plan_document import VERSION, PlanDocument
-    from nova_core.model.plan_reading import plan_of
-    from nova_core.model.syntax import parse_bytes, typed
+    from nova_core.io.plan_document import VERSION, PlanDocument
+    from nova_core.io.plan_reading import plan_of
+    from nova_core.io.syntax import parse_bytes, typed
 
     path = Path(f"plan of trace {trace}.json")
     raw = parse_bytes(text.encode(), path, PlanError)

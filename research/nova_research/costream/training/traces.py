@@ -133,8 +133,8 @@ def table_of(traces: Iterable[Trace]) -> pa.Table:
 
 def documents_of(plan: Plan) -> tuple[str, str]:
     """A plan's problem and the plan, as JSON."""
-    from nova_core.model.plan_writing import plan_document
-    from nova_core.model.problem_writing import problem_document
+    from nova_core.io.plan_writing import plan_document
+    from nova_core.io.problem_writing import problem_document
 
     return compact(problem_document(plan.problem)), compact(plan_document(plan, report=False))
 
@@ -160,7 +160,7 @@ def write_traces(path: Path, table: pa.Table) -> None:
     """
     import pyarrow.parquet as pq
 
-    from nova_core.model.safe_files import atomic_write
+    from nova_core.io.safe_files import atomic_write
 
     with atomic_write(path) as file:
         pq.write_table(table, file, compression="zstd", compression_level=15)
@@ -226,8 +226,8 @@ def _files(path: Path) -> list[Path]:
 def _read(path: Path, columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
-    from nova_core.model.columnar import open_parquet
-    from nova_core.model.packed import PackedError
+    from nova_core.io.columnar import open_parquet
+    from nova_core.io.packed import PackedError
 
     expected = schema()
     try:

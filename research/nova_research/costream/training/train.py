@@ -409,7 +409,7 @@ class _Stage:
         path = self._path()
         if path is None:
             return
-        from nova_core.model.safe_files import atomic_write, make_directory
+        from nova_core.io.safe_files import atomic_write, make_directory
 
         make_directory(path.parent)
         leaves: dict[str, Any] = {

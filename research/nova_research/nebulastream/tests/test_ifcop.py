@@ -14,6 +14,7 @@ from problem_families import FAMILIES
 
 from nova_core.errors import ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
+from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.strategies import create
 from nova_research.nebulastream.ifcop import Candidates, IfcopParameters
@@ -150,22 +151,24 @@ def on_a_tree(seed: int) -> Problem:
     output = rate.mean() * random.uniform(0.1, 4.0, 4)
     # Outer hosts have room for one join or both, inner ones for none or more.
     room = rate.mean() * random.uniform(0.5, 4.0, 4)
-    return Problem(
-        nodes=Nodes(
-            ids=np.array([f"n{i}" for i in range(13)]),
-            position=np.stack([place, np.zeros(13)], axis=1),
-            capacity=np.concatenate(([1e4], room, np.zeros(8))),
-            worker=np.arange(13) < 5,
-        ),
-        sources=Sources(
-            ids=np.array([f"s{i}" for i in range(8)]),
-            node=np.arange(5, 13),
-            stream=np.array(["left", "right"] * 4),
-            rate=rate,
-        ),
-        joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
-        matrix=JoinMatrix(np.zeros(4, int), np.arange(0, 8, 2), np.arange(1, 8, 2), output),
-    ).validate()
+    return validate_problem(
+        Problem(
+            nodes=Nodes(
+                ids=np.array([f"n{i}" for i in range(13)]),
+                position=np.stack([place, np.zeros(13)], axis=1),
+                capacity=np.concatenate(([1e4], room, np.zeros(8))),
+                worker=np.arange(13) < 5,
+            ),
+            sources=Sources(
+                ids=np.array([f"s{i}" for i in range(8)]),
+                node=np.arange(5, 13),
+                stream=np.array(["left", "right"] * 4),
+                rate=rate,
+            ),
+            joins=Joins(np.array(["j"]), np.array(["left"]), np.array(["right"]), np.array([0])),
+            matrix=JoinMatrix(np.zeros(4, int), np.arange(0, 8, 2), np.arange(1, 8, 2), output),
+        )
+    )
 
 
 def test_with_enough_iterations_it_matches_the_exact_optimum() -> None:

@@ -11,7 +11,7 @@ with kernel_cache(__file__, kernels.__file__, plain=f"{__name__}:run_all"):
 
 def run_all() -> None:
     """Run every kernel, and so have it compiled."""
-    from nova_core.model.examples import load_example
+    from nova_core.io.examples import load_example
     from nova_core.strategies import place
 
     for strategy in ("sbon-optimal", "sbon-relaxation"):

@@ -10,7 +10,7 @@ from pathlib import Path
 PLACE = """
 import sys
 from nova_core import kernel_cache
-from nova_core.model.examples import load_example
+from nova_core.io.examples import load_example
 from nova_core.strategies import place
 problem = load_example("running-example")
 plans = [place(problem, f"sbon-{name}") for name in ("optimal", "relaxation")]

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_core.cli import cli
+from nova_core.io.binding import bind
+from nova_core.io.files import read_problem, write_problem
 from nova_core.model.expansion import graph_of
-from nova_core.model.files import read_problem, write_problem
 from nova_core.model.problem import Problem
-from nova_core.model.query_binding import bind
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 from nova_research.whitewater.reordering import reordered

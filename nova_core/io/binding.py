@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.model.expressions import (
+from nova_core.io.expressions import (
     Call,
     Column,
     Expression,
@@ -121,7 +121,7 @@ def bound_queries(problem: Problem, where: str) -> tuple[Query, ...]:
         if query.sql is not UNSET:
             if query.operators:
                 raise ProblemError(f"{place}: both of operators and sql; give one")
-            from nova_core.model.query_sql import read_sql
+            from nova_core.io.sql import read_sql
 
             operators = read_sql(str(query.sql), stream_columns(streams), f"{place}.sql")
             query = Query(id=query.id, sink=query.sink, operators=operators)

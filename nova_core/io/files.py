@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.errors import NovaError, PlanError, ProblemError
-from nova_core.model.plan import Plan
-from nova_core.model.problem import Problem
-from nova_core.model.safe_files import (
+from nova_core.io.safe_files import (
     DOCUMENT_SUFFIXES,
     UNLIMITED,
     make_directory,
     write_text,
 )
+from nova_core.model.plan import Plan
+from nova_core.model.problem import Problem
 
 if TYPE_CHECKING:
-    from nova_core.model.assembly import Locate
+    from nova_core.io.assembly import Locate
 
 TABLE_FORMATS = ("parquet", "arrow", "csv")
 PLAN_TABLE_FORMATS = ("parquet", "arrow")
@@ -87,7 +87,7 @@ def read_problem(
     """
     place = Path(path)
     if place.is_dir() and (place / "joins.csv").is_file():
-        from nova_core.model.instances import read_instance
+        from nova_core.io.instances import read_instance
 
         return read_instance(place, capacity)
     document = _problem_document(place)
@@ -96,7 +96,7 @@ def read_problem(
             f"{place}: capacity column {capacity!r}: only a directory with nodes.csv and joins.csv "
             f"has a choice of capacities; here use {UNLIMITED!r} or none"
         )
-    from nova_core.model.assembly import read_document
+    from nova_core.io.assembly import read_document
 
     problem = read_document(document, locate)
     if capacity == UNLIMITED:
@@ -121,7 +121,7 @@ def read_addresses(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.
     """
-    from nova_core.model.assembly import read_addresses as read
+    from nova_core.io.assembly import read_addresses as read
 
     return read(_problem_document(Path(path)))
 
@@ -140,7 +140,7 @@ def write_problem(
         ProblemError: for a suffix or format that is not known.
         NovaError: when it cannot be written.
     """
-    from nova_core.model.problem_writing import document_text, write_problem_tables
+    from nova_core.io.problem_writing import document_text, write_problem_tables
 
     _write(
         "problem",
@@ -166,12 +166,12 @@ def read_plan(path: str | os.PathLike[str], problem: Problem) -> Plan:
     """
     place = Path(path)
     if place.is_dir():
-        from nova_core.model.plan_reading import read_plan_tables
+        from nova_core.io.plan_reading import read_plan_tables
 
         return read_plan_tables(document_in(place, "plan", PlanError), problem)
     if place.exists():
         _document_suffix(place, "plan", PlanError)
-    from nova_core.model.plan_reading import read_plan_document
+    from nova_core.io.plan_reading import read_plan_document
 
     return read_plan_document(place, problem)
 
@@ -188,7 +188,7 @@ def write_plan(plan: Plan, path: str | os.PathLike[str], tables: str | None = No
         PlanError: for a suffix or format that is not known, or what JSON cannot hold.
         NovaError: when it cannot be written.
     """
-    from nova_core.model.plan_writing import plan_text, write_plan_tables
+    from nova_core.io.plan_writing import plan_text, write_plan_tables
 
     _write(
         "plan",

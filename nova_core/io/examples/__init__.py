@@ -22,7 +22,7 @@ def load_example(name: str) -> Problem:
     Raises:
         ProblemError: for an unknown name.
     """
-    from nova_core.model.files import read_problem
+    from nova_core.io.files import read_problem
 
     if name not in example_names():
         raise ProblemError(f"example: unknown {name!r}; there are {', '.join(example_names())}")

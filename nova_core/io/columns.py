@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.model.columnar import lists_of, names_of, position_columns, write_columns
+from nova_core.io.columnar import lists_of, names_of, position_columns, write_columns
+from nova_core.io.safe_files import UNLIMITED
+from nova_core.io.syntax import Row, number
 from nova_core.model.name_index import arrow_numbers
 from nova_core.model.problem import Floats, Ints, Strings
-from nova_core.model.safe_files import UNLIMITED
-from nova_core.model.syntax import Row, number
 
 
 @dataclass(frozen=True, eq=False)

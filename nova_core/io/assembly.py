@@ -12,9 +12,13 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
+from nova_core.io.columnar import Columns, known_columns, read_columns
+from nova_core.io.latencies import ONE_WAY, mended, read_latency
+from nova_core.io.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
+from nova_core.io.rows import Rows
+from nova_core.io.syntax import read_typed
+from nova_core.io.validation import check_hosts, check_ids, validate_problem
 from nova_core.model import matching
-from nova_core.model.columnar import Columns, known_columns, read_columns
-from nova_core.model.latencies import ONE_WAY, mended, read_latency
 from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
@@ -28,10 +32,6 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
-from nova_core.model.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
-from nova_core.model.rows import Rows
-from nova_core.model.syntax import read_typed
-from nova_core.model.validation import check_hosts, check_ids, validate_problem
 
 OPTIONAL = {
     "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu"),
@@ -49,7 +49,7 @@ def read_document(path: Path, locate: Locate | None = None) -> Problem:
 
     Args:
         path: a ``.yaml``, ``.yml`` or ``.json`` file.
-        locate: see `nova_core.model.files.read_problem`.
+        locate: see `nova_core.io.files.read_problem`.
 
     Raises:
         ProblemError: naming the file, the field, the value and what would be accepted.
@@ -136,7 +136,7 @@ class Assembly:
         if problem.streams and not problem.queries:
             raise ProblemError(f"{self._path}: streams: only `queries` can use them")
         if problem.queries:
-            from nova_core.model.query_binding import bound_queries
+            from nova_core.io.binding import bound_queries
 
             problem = replace(problem, queries=bound_queries(problem, str(self._path)))
         validate_problem(problem, str(self._path), self._files, ids_checked=True)

@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from nova_core.errors import NovaError
-from nova_core.model.safe_files import read_bytes
+from nova_core.io.safe_files import read_bytes
 from nova_core.suggestions import suggestion
 
 if TYPE_CHECKING or yaml.__with_libyaml__:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.expressions import (
+from nova_core.io.expressions import (
     Call,
     Column,
     Expression,

@@ -6,11 +6,14 @@ values that a problem in memory may have.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from nova_core.errors import ProblemError
+from nova_core.io.syntax import convert
 from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.queries import Name as Name
 from nova_core.model.queries import Positive, Query, Stream
@@ -205,3 +208,20 @@ ROWS: dict[str, type[msgspec.Struct]] = {
     "links": LinkRow,
     "latency_pairs": PairLatencyRow,
 }
+
+
+class _Queries(msgspec.Struct):
+    queries: list[Query]
+
+
+def queries_of(content: Any, where: str = "queries") -> tuple[Query, ...]:
+    """Queries from a list of plain content, as it stands under ``queries`` in a problem.
+
+    Args:
+        content: the list.
+        where: what errors begin with.
+
+    Raises:
+        ProblemError: naming the field, the value and what would be accepted.
+    """
+    return tuple(convert({"queries": content}, Path(where), _Queries, ProblemError).queries)

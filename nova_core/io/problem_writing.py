@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from nova_core.model.columnar import write_columns
-from nova_core.model.columns import Column, Named, Table, rows, write_tables
+from nova_core.io.columnar import write_columns
+from nova_core.io.columns import Column, Named, Table, rows, write_tables
+from nova_core.io.problem_document import VERSION
+from nova_core.io.safe_files import DOCUMENT_SUFFIXES, write_text
+from nova_core.io.syntax import Row, dump, number
 from nova_core.model.problem import Problem
-from nova_core.model.problem_document import VERSION
-from nova_core.model.safe_files import DOCUMENT_SUFFIXES, write_text
-from nova_core.model.syntax import Row, dump, number
 
 # More operators and queries than that are written as JSON: 30,000 take 5 s to read as YAML.
 MOST_IN_YAML = 1000

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from nova_core.errors import ProblemError, ProblemWarning
-from nova_core.model.packed import PackedError, unpacked
+from nova_core.io.packed import PackedError, unpacked
+from nova_core.io.safe_files import read_bytes
+from nova_core.io.validation import check_latency, refuse_latency
 from nova_core.model.problem import Floats, Strings
-from nova_core.model.safe_files import read_bytes
-from nova_core.model.validation import check_latency, refuse_latency
 
 # What latencies may be, and what makes them one-way ones, which is what all problems hold.
 ONE_WAY = {"one-way": 1.0, "round-trip": 0.5}
@@ -87,7 +87,7 @@ def read_latency(path: Path) -> tuple[list[str], Floats]:
         ProblemError: for a file that is not a square of numbers.
     """
     if path.suffix in (".parquet", ".arrow"):
-        from nova_core.model.columnar import read_columns
+        from nova_core.io.columnar import read_columns
 
         table = read_columns(path, None, ProblemError)
         values = np.stack([table.floats(name, missing=np.nan) for name in table.names], axis=1)

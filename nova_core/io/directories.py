@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from nova_core.errors import NovaError, UnwritableError
-from nova_core.model.safe_files import make_directory
+from nova_core.io.safe_files import make_directory
 
 LOCK = "lock"
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.columnar import POSITION_KINDS, Columns, Kind, read_columns
+from nova_core.io.columnar import POSITION_KINDS, Columns, Kind, read_columns
+from nova_core.io.safe_files import UNLIMITED
+from nova_core.io.validation import validate_problem
 from nova_core.model.name_index import NameIndex
 from nova_core.model.problem import (
     Floats,
@@ -26,7 +28,6 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
-from nova_core.model.safe_files import UNLIMITED
 from nova_core.suggestions import unknown
 
 _ROLES = ("sink", "source", "worker")
@@ -87,7 +88,7 @@ def read_instance(path: Path, capacity: str | None = None) -> Problem:
         name=name if capacity is None else f"{name}/{capacity}",
     )
     files = {"nodes": str(nodes_file), "sources": str(joins_file), "matrix": str(joins_file)}
-    return problem.validate(str(path), files)
+    return validate_problem(problem, str(path), files)
 
 
 def _sink(table: Columns, role: Strings) -> int:

@@ -1,7 +1,7 @@
 """Every rule a problem must keep, checked column by column (DESIGN.md, section 7).
 
 What a single value may be is said by the types of a document's rows
-(`nova_core.model.problem_document`); here are the rules between values.
+(`nova_core.io.problem_document`); here are the rules between values.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import numpy as np
 from msgspec import Struct, inspect
 
 from nova_core.errors import ProblemError
-from nova_core.model.columnar import Field, fields_of
-from nova_core.model.columns import Column, Named, length
+from nova_core.io.columnar import Field, fields_of
+from nova_core.io.columns import Column, Named, length
+from nova_core.io.problem_document import ROWS, OperatorRow, RequiresPart
+from nova_core.io.problem_writing import problem_tables
 from nova_core.model.name_index import code_points, repeated
 from nova_core.model.problem import (
     GREATEST_LATENCY,
@@ -28,8 +30,6 @@ from nova_core.model.problem import (
     Problem,
     Strings,
 )
-from nova_core.model.problem_document import ROWS, OperatorRow, RequiresPart
-from nova_core.model.problem_writing import problem_tables
 from nova_core.model.query_checks import check_queries
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
@@ -230,8 +230,8 @@ def validate_problem(
     where: str = "problem",
     files: Mapping[str, str] | None = None,
     ids_checked: bool = False,
-) -> None:
-    """Check every rule a problem must keep.
+) -> Problem:
+    """Check every rule a problem must keep; return it.
 
     Args:
         problem: what to check.
@@ -263,6 +263,7 @@ def validate_problem(
         _distinct_ends(problem, check, "latency.pairs", problem.measured)
     _latency(problem, check)
     _sinks(problem, check)
+    return problem
 
 
 def _nodes(problem: Problem, check: _Check) -> None:
@@ -383,7 +384,7 @@ def _latency(problem: Problem, check: _Check) -> None:
         check.fail(
             "latency",
             f"latency: not symmetric: {str(ids[a])!r} to {str(ids[b])!r} takes {d[a, b]} ms, back "
-            f"{d[b, a]} ms; use the mean of both (nova_core.model.latencies.symmetrized)",
+            f"{d[b, a]} ms; use the mean of both (nova_core.io.latencies.symmetrized)",
         )
 
 

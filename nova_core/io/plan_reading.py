@@ -13,21 +13,16 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import PlanError
-from nova_core.model.columnar import Columns, known_columns, position_columns, read_columns
-from nova_core.model.columns import Column, Lists, Named, Ranges, length
-from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.graph import Graph
-from nova_core.model.name_index import NameIndex
-from nova_core.model.partitioner import KEY_SHARE
-from nova_core.model.plan import Instances, Partitions, Plan, Routes
-from nova_core.model.plan_document import (
+from nova_core.io.columnar import Columns, known_columns, position_columns, read_columns
+from nova_core.io.columns import Column, Lists, Named, Ranges, length
+from nova_core.io.plan_document import (
     ROWS,
     VERSION,
     PlanDocument,
     PlanHeader,
     PlanTablesHeader,
 )
-from nova_core.model.plan_writing import (
+from nova_core.io.plan_writing import (
     ROUTES,
     SIDES,
     edge_columns,
@@ -36,9 +31,15 @@ from nova_core.model.plan_writing import (
     partition_columns,
     totals,
 )
+from nova_core.io.rows import Rows
+from nova_core.io.syntax import number, read_typed
+from nova_core.model.expansion import Rewriting, graph_of
+from nova_core.model.graph import Graph
+from nova_core.model.name_index import NameIndex
+from nova_core.model.partitioner import KEY_SHARE
+from nova_core.model.partitions import Instances, Partitions
+from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.rows import Rows
-from nova_core.model.syntax import number, read_typed
 
 Table = Rows | Columns
 

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from nova_core.model.plan_delta import OperatorName
+
 VERSION = 2
 
 Bounds = Annotated[
@@ -23,14 +25,6 @@ Bounds = Annotated[
     Meta(min_length=2, max_length=2, description="first partition, one past the last, from 0"),
 ]
 Rate = Annotated[float, Meta(description="tuples/s")]
-OperatorName = Annotated[
-    str,
-    Meta(
-        description="join/left*right of a pair of sources, as in tw/t1*w1 (a / in the join's id is "
-        "written %2F, a * in the left source's %2A, a % in either %25); query/operator(inputs) of "
-        "an operator of a query"
-    ),
-]
 InstanceNumber = Annotated[int, Meta(ge=0, description="row of instances, from 0")]
 
 

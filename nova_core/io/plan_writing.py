@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.columns import Column, Lists, Named, Ranges, Table, rows, write_tables
+from nova_core.io.columns import Column, Lists, Named, Ranges, Table, rows, write_tables
+from nova_core.io.plan_document import VERSION
+from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import Row, dump
 from nova_core.model.edges import edges
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import KEY_SHARE, SEQUENCE_SHARE
 from nova_core.model.plan import Plan
-from nova_core.model.plan_document import VERSION
 from nova_core.model.problem import Ints, Strings
-from nova_core.model.safe_files import write_text
-from nova_core.model.syntax import Row, dump
 
 SIDES = np.array(["left", "right"])
 PARTITIONERS = np.array([SEQUENCE_SHARE, KEY_SHARE])

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_core.io.packed import PackedError, check_packed, check_size
+from nova_core.io.rows import ReadTable
+from nova_core.io.safe_files import UNLIMITED, atomic_write
 from nova_core.model.name_index import arrow_numbers, arrow_text, numbers_of, text_of
-from nova_core.model.packed import PackedError, check_packed, check_size
 from nova_core.model.problem import Bools, Floats, Ints, Strings
-from nova_core.model.rows import ReadTable
-from nova_core.model.safe_files import UNLIMITED, atomic_write
 
 if TYPE_CHECKING:
     from msgspec import Struct, inspect
@@ -61,7 +61,7 @@ def fields_of(row: type[Struct]) -> list[Field]:
     """The fields of a struct."""
     from msgspec import inspect
 
-    from nova_core.model.syntax import alternatives
+    from nova_core.io.syntax import alternatives
 
     info = inspect.type_info(row)
     assert isinstance(info, inspect.StructType)
