@@ -177,7 +177,7 @@ class Rewriting(_Struct):
     share_operators: Annotated[
         bool,
         Meta(description="those that emit the same tuples are one, called as in the first query"),
-    ]
+    ] = False
 
 
 class PlanHeader(_Struct):
