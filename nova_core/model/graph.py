@@ -142,6 +142,8 @@ class Graph:
         count = np.diff(self.input_at)
         consumer = np.repeat(np.arange(len(self)), count)
         side = np.arange(len(consumer)) - self.input_at[consumer]
+        if not len(self.fused):
+            return Links(self.input, consumer, side, self.rate[self.input])
         own = self.root[consumer] == consumer
         sender = self.input[own]
         return Links(self.root[sender], consumer[own], side[own], self.rate[sender])
@@ -149,6 +151,8 @@ class Graph:
     @cached_property
     def carried(self) -> Ints:
         """(e,) operator whose output a link carries: its producer, or what runs with that."""
+        if not len(self.fused):
+            return self.input
         consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
         carried: Ints = self.input[self.root[consumer] == consumer]
         return carried
@@ -202,6 +206,12 @@ class Graph:
         order = np.argsort(row, kind="stable")
         offset = np.searchsorted(row[order], np.arange(len(self.bodies) + 1))
         return offset - offset[0], order[offset[0] :]
+
+    @cached_property
+    def inner(self) -> Ints:
+        """Links from one body to another."""
+        producer, consumer, _, _ = self.links
+        return np.flatnonzero((self.body_of[producer] >= 0) & (self.body_of[consumer] >= 0))
 
     @cached_property
     def depth(self) -> Ints:
@@ -373,9 +383,9 @@ def pair_graph(problem: Problem) -> Graph:
         source=np.concatenate([np.arange(sources), np.full(pairs + sinks, -1)]),
         query=np.concatenate([np.full(sources, -1), m.join, np.arange(sinks)]),
         root=np.arange(many),
-        parts=np.ones(many, np.int64),
-        combines=np.zeros(many, bool),
-        partial=np.zeros(many, bool),
+        parts=np.broadcast_to(np.int64(1), many),
+        combines=np.broadcast_to(np.False_, many),
+        partial=np.broadcast_to(np.False_, many),
         joins={},
         logical=None,
         queries=sinks,

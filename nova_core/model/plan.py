@@ -327,31 +327,33 @@ class Plan:
         many = np.diff(offset)[i.pair]
         instance = np.repeat(np.arange(len(i)), many)
         logical: Ints = at_body[_runs(offset[i.pair], many)]
-        to_sink = graph.node[graph.links.consumer[logical]] >= 0
-        sender = np.where(to_sink, -1, graph.body_of[graph.links.producer[logical]])
-        # ... and each instance of the operator that sends there.
-        senders = np.where(sender >= 0, self.replica_count[sender], 1)
-        if (senders != 1).any():
-            instance, logical = np.repeat(instance, senders), np.repeat(logical, senders)
-            sender = np.repeat(sender, senders)
-        first = np.searchsorted(i.pair, np.arange(self.operator_count + 1))
-        number = _runs(np.zeros(len(senders), np.int64), senders)
         start = graph.node[graph.links.producer[logical]]
         stop = graph.node[graph.links.consumer[logical]]
-        producer = np.where(sender >= 0, first[sender] + number, instance)
+        producer = instance
+        if len(graph.inner):
+            # ... and each instance of the operator that sends there.
+            sender = graph.body_of[graph.links.producer[logical]]
+            inner = (sender >= 0) & (stop < 0)
+            senders = np.where(inner, self.replica_count[sender], 1)
+            rows = np.repeat(np.arange(len(logical)), senders)
+            number = _runs(np.zeros(len(senders), np.int64), senders)
+            first = np.searchsorted(i.pair, np.arange(self.operator_count + 1))
+            instance, logical, start, stop = instance[rows], logical[rows], start[rows], stop[rows]
+            producer = np.where(inner[rows], first[sender[rows]] + number, instance)
         producer = np.where(start >= 0, -1 - start, producer)
         consumer = np.where(stop >= 0, -1 - stop, instance)
-        # Parts of an operator take whole inputs, and send to what combines them only.
         side = graph.links.side[logical]
-        sends, into = np.maximum(producer, 0), np.maximum(consumer, 0)
-        part = (consumer >= 0) & self._combined[into]
-        takes = (i.left_begin[into] <= side) & (side < i.left_end[into])
-        carries = ((producer < 0) | (self._feeds[sends] < 0)) & (takes | ~part)
-        rows = slice(None) if carries.all() else np.flatnonzero(carries)
-        producer, consumer, logical = producer[rows], consumer[rows], logical[rows]
-        joins = graph.kind[graph.links.consumer[logical]] == JOIN
-        side = np.where(joins, side[rows], 0)
-        rate, share = self._amounts(producer, consumer, logical, side, part[rows])
+        part = np.zeros(len(logical), bool)
+        if i.feeds is not None:
+            # Parts of an operator take whole inputs, and send to what combines them only.
+            sends, into = np.maximum(producer, 0), np.maximum(consumer, 0)
+            part = (consumer >= 0) & self._combined[into]
+            takes = (i.left_begin[into] <= side) & (side < i.left_end[into])
+            carries = ((producer < 0) | (self._feeds[sends] < 0)) & (takes | ~part)
+            producer, consumer, logical = producer[carries], consumer[carries], logical[carries]
+            side, part = side[carries], part[carries]
+        side = np.where(graph.kind[graph.links.consumer[logical]] == JOIN, side, 0)
+        rate, share = self._amounts(producer, consumer, logical, side, part)
         return self._with_rest(InstanceLinks(producer, consumer, logical, side, rate, share))
 
     def _amounts(
