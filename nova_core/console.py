@@ -83,11 +83,31 @@ def output(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Write a document to stdout; NaN and infinities become null, arrays become lists."""
+    """Write a document to stdout, as `json_line` has it, over several lines."""
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2)
-    click.echo(text)
+    click.echo(msgspec.json.format(json_line(value), indent=2))
+
+
+def json_line(value: Any) -> bytes:
+    """A document as JSON; NaN and infinities become null, arrays become lists.
+
+    Bytes of a file's name that are no UTF-8, which JSON cannot hold, become U+FFFD.
+    """
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(value, enc_hook=_plain)))
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_readable(name): _readable(each) for name, each in value.items()}
+    return [_readable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:

@@ -159,8 +159,6 @@ def follow(
     lines: Iterator[tuple[str, bytes]], placement: LivePlacement, book: Journal | None
 ) -> int:
     """Apply event after event and write a line for each; how many were refused."""
-    import msgspec
-
     from nova_core.placement.live.events import parse_event
 
     out = sys.stdout.buffer
@@ -180,7 +178,7 @@ def follow(
             answer = {"error": reason if reason.startswith(where) else f"{where}: {reason}"}
             if isinstance(error, InfeasibleError):
                 answer["missing"] = error.missing
-        out.write(msgspec.json.encode(answer) + b"\n")
+        out.write(console.json_line(answer) + b"\n")
         # A program at the other end of a pipe waits for this line.
         out.flush()
         if book is not None and book.since_checkpoint >= CHECKPOINT:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,3 +155,17 @@ def test_experiments_without_readings_or_with_a_foreign_broker(refused, tmp_path
     assert "broker: inventory virtual-14: unknown host 'zz'" in refused(
         "experiment", "cells", place
     )
+
+
+def test_a_name_that_is_not_utf_8_stands_in_json(
+    nova: Any, problem: Path, plan: Path, tmp_path: Path
+) -> None:
+    written = tmp_path / os.fsdecode(b"out\xff.json")
+    events = tmp_path / os.fsdecode(b"\xfe.jsonl")
+    events.write_text("nonsense\n")
+    made = nova("replan", problem, plan, os.devnull, "-o", written, "--json")
+    assert made.exit_code == 0 and written.exists()
+    assert json.loads(made.stdout)["written"].startswith(f"{tmp_path}/out\N{REPLACEMENT CHARACTER}")
+    told = nova("live", problem, plan, "--events", events)
+    assert told.exit_code == 1
+    assert "\N{REPLACEMENT CHARACTER}.jsonl: line 1: no JSON" in json.loads(told.stdout)["error"]
