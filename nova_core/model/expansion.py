@@ -8,10 +8,10 @@ sources (paper, section 3.3), decomposable aggregates get partial ones behind th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -53,7 +53,7 @@ AS_WRITTEN = Rewriting()
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A logical operator after rewriting.
 
     Attributes:
@@ -69,9 +69,9 @@ class _Step:
     moved: bool = False
 
 
-def pushed(query: Query) -> list[_Step]:
+def pushed(query: Query) -> list[Step]:
     """The query's operators with every filter as far up as what it `reads` allows."""
-    steps = {one.id: _Step(one, inputs_of(one)) for one in query.operators}
+    steps = {one.id: Step(one, inputs_of(one)) for one in query.operators}
     order = [one.id for one in query.operators]
     for one in query.operators:
         if not isinstance(one, Filter) or one.reads is UNSET:
@@ -86,14 +86,14 @@ def pushed(query: Query) -> list[_Step]:
         steps[before].absorbs.extend(steps[one.id].absorbs)
         for other in steps.values():
             other.inputs[:] = [before if name == one.id else name for name in other.inputs]
-        steps[one.id] = _Step(one, [steps[below].inputs[side]], moved=True)
+        steps[one.id] = Step(one, [steps[below].inputs[side]], moved=True)
         steps[below].inputs[side] = one.id
         order.remove(one.id)
         order.insert(order.index(below), one.id)
     return [steps[name] for name in order]
 
 
-def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
+def _way_up(moved: Filter, steps: dict[str, Step]) -> tuple[str, int] | None:
     """The operator before which a filter can run, and which of its inputs; None to stay."""
     place = None
     below = moved.id
@@ -113,7 +113,7 @@ def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
         place, below = (name, sides[0]), name
 
 
-def _reaches(name: str, target: str, steps: dict[str, _Step]) -> bool:
+def _reaches(name: str, target: str, steps: dict[str, Step]) -> bool:
     if name == target:
         return True
     return name in steps and any(_reaches(one, target, steps) for one in steps[name].inputs)
@@ -141,8 +141,8 @@ class _Flow:
 
 
 @dataclass
-class _Row:
-    """An operator before it is a row of the graph's columns."""
+class Row:
+    """An operator before it is a row of the graph's columns, see `nova_core.model.graph.Graph`."""
 
     id: str
     kind: int
@@ -156,6 +156,8 @@ class _Row:
     combines: bool = False
     partial: bool = False
     logical: str = ""
+    # What it does to its inputs, if others that do the same may be shared.
+    does: bytes | None = None
 
 
 class _Ids(list[str]):
@@ -163,33 +165,88 @@ class _Ids(list[str]):
         return np.array([self[one] for one in operators.tolist()], np.str_)
 
 
-class _Expansion:
-    def __init__(self, problem: Problem, rewriting: Rewriting) -> None:
-        self._problem = problem
+class SourceOf(NamedTuple):
+    """A source, as queries read it.
+
+    Attributes:
+        row: its number.
+        id: its name.
+        node: where it is.
+        rate: tuples/s.
+        key: region or key; empty for none.
+    """
+
+    row: int
+    id: str
+    node: int
+    rate: float
+    key: str
+
+
+class Sources(Protocol):
+    """What queries read."""
+
+    def of(self, stream: str, /) -> Iterable[SourceOf]:
+        """The sources of a logical stream, in order."""
+
+    def room(self, node: int, /) -> float:
+        """Tuples/s that operators on a node may receive; 0 where none may run."""
+
+
+class _ProblemSources:
+    def __init__(self, problem: Problem) -> None:
+        s = problem.sources
+        key = [""] * len(s) if s.key is None else s.key.tolist()
+        rows = zip(s.ids.tolist(), s.node.tolist(), s.rate.tolist(), key, strict=True)
+        self._by_stream: dict[str, list[SourceOf]] = defaultdict(list)
+        for row, (stream, values) in enumerate(zip(s.stream.tolist(), rows, strict=True)):
+            self._by_stream[stream].append(SourceOf(row, *values))
+        self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
+
+    def of(self, stream: str) -> list[SourceOf]:
+        return self._by_stream[stream]
+
+    def room(self, node: int) -> float:
+        return float(self._room[node])
+
+
+class Expansion:
+    """Queries become physical operators, one after the other.
+
+    Attributes:
+        rows: the operators so far, producers before consumers.
+        joins: the query's operator of each join, by its number.
+    """
+
+    def __init__(self, sources: Sources, rewriting: Rewriting, *, columns: bool) -> None:
+        """Start empty.
+
+        Args:
+            sources: what queries read.
+            rewriting: how queries may be changed.
+            columns: whether tuples have columns, so that expressions say what operators do.
+        """
+        self._available = sources
         self._rewriting = rewriting
-        self._rows: list[_Row] = []
+        self._columns = columns
+        self.rows: list[Row] = []
         # What operators of queries do, and the rows that do it to some inputs.
         self._does: dict[tuple[int, str], bytes] = {}
         self._doing: dict[tuple[Any, ...], int] = {}
-        self._joins: dict[int, Join] = {}
-        sources = problem.sources
-        self._by_stream: dict[str, list[int]] = defaultdict(list)
-        for number, stream in enumerate(sources.stream.tolist()):
-            self._by_stream[stream].append(number)
-        self._sources: dict[int, _Flow] = {}
-        self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
+        self.joins: dict[int, Join] = {}
+        self._streams: dict[str, list[_Flow]] = {}
 
-    def add(self, row: _Row) -> int:
+    def add(self, row: Row) -> int:
         """Add an operator, unless one that is there emits the same tuples at the same rate."""
-        number = len(self._rows)
-        does = self._does.get((row.query, row.logical))
-        if does is not None:
-            same = self._doing.setdefault((does, row.inputs, row.rate, row.partial), number)
+        number = len(self.rows)
+        row.does = self._does.get((row.query, row.logical))
+        if row.does is not None:
+            same = self._doing.setdefault((row.does, row.inputs, row.rate, row.partial), number)
             if same != number:
                 return same
         if row.root < 0:
             row.root = number
-        self._rows.append(row)
+        self.rows.append(row)
         return number
 
     def _what(self, operator: LogicalOperator) -> bytes:
@@ -198,19 +255,22 @@ class _Expansion:
         Only where tuples have columns does it say so itself; else its name stands for its
         predicate. Columns that projections and aggregates make are called by the operator's name.
         """
-        named = not self._problem.streams or not isinstance(operator, Filter | Join)
+        named = not self._columns or not isinstance(operator, Filter | Join)
         known = msgspec.to_builtins(operator)
         for name in ("input", "inputs", "reads") if named else ("input", "inputs", "reads", "id"):
             known.pop(name, None)
         return msgspec.json.encode(known)
 
-    def graph(self) -> Graph:
+    def graph(self, queries: int) -> Graph:
         """What was added, as columns.
+
+        Args:
+            queries: how many queries that are.
 
         Raises:
             ProblemError: for two operators of one name, and a rate that is no finite number.
         """
-        rows = self._rows
+        rows = self.rows
         seen: set[str] = set()
         for one in rows:
             if one.id in seen:
@@ -232,25 +292,38 @@ class _Expansion:
             parts=np.array([one.parts for one in rows], np.int64),
             combines=np.array([one.combines for one in rows], bool),
             partial=np.array([one.partial for one in rows], bool),
-            joins=self._joins,
+            joins=self.joins,
             logical=[one.logical for one in rows],
-            queries=len(self._problem.queries),
+            queries=queries,
         )
 
     def stream(self, name: str) -> list[_Flow]:
         """A flow per source of a logical stream."""
-        s, flows = self._problem.sources, []
-        for row in self._by_stream[name]:
-            if row not in self._sources:
-                rate, label = float(s.rate[row]), str(s.ids[row])
-                number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row))
-                key = "" if s.key is None else str(s.key[row])
-                self._sources[row] = _Flow(number, rate, rate, key, label)
-            flows.append(self._sources[row])
-        return flows
+        if name not in self._streams:
+            self._streams[name] = [
+                _Flow(
+                    self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row)),
+                    *(one.rate, one.rate, one.key, one.id),
+                )
+                for one in self._available.of(name)
+            ]
+        return self._streams[name]
 
-    def query(self, number: int, query: Query, steps: Sequence[_Step], place: str) -> None:
-        """Add a query's operators and its sink."""
+    def query(self, number: int, query: Query, sink: int, place: str) -> None:
+        """Add a query's operators and its sink.
+
+        Args:
+            number: of the query.
+            query: the query.
+            sink: the node of its sink.
+            place: what errors begin with.
+
+        Raises:
+            ProblemError: for missing keys, or a join without pairs.
+        """
+        steps = [Step(one, inputs_of(one)) for one in query.operators]
+        if self._rewriting.push_filters:
+            steps = pushed(query)
         flows: dict[str, list[_Flow]] = {}
         last = query.operators[-1].id
         for step in steps:
@@ -271,8 +344,7 @@ class _Expansion:
             if last in step.absorbs:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])
-        sink = self._problem.node_index[query.sink]
-        self.add(_Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
+        self.add(Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
 
     def _unary(
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
@@ -281,13 +353,13 @@ class _Expansion:
         rate = flow.rate * share
         joins = share <= 1
         number = self.add(
-            _Row(
+            Row(
                 f"{name}({flow.label})",
                 FILTER if isinstance(operator, Filter) else PROJECT,
                 (flow.operator,),
                 rate,
                 query=query,
-                root=self._rows[flow.operator].root if joins else -1,
+                root=self.rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
                 logical=operator.id,
             )
@@ -303,7 +375,7 @@ class _Expansion:
         name: str,
         operator: Join,
         inputs: list[list[_Flow]],
-        step: _Step,
+        step: Step,
         place: str,
     ) -> list[_Flow]:
         left, right = inputs
@@ -338,7 +410,7 @@ class _Expansion:
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
             number = self.add(
-                _Row(
+                Row(
                     f"{name}({label})",
                     JOIN,
                     ends,
@@ -348,7 +420,7 @@ class _Expansion:
                     logical=operator.id,
                 )
             )
-            self._joins.setdefault(number, operator)
+            self.joins.setdefault(number, operator)
             key = one.key if one.key == other.key else ""
             joined.append(_Flow(number, rate, nominal, key, label, pending))
         return joined
@@ -380,7 +452,7 @@ class _Expansion:
                 for flow in members
             ]
             number = self.add(
-                _Row(
+                Row(
                     whole,
                     AGGREGATE,
                     tuple(ends),
@@ -397,12 +469,12 @@ class _Expansion:
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        root = self._rows[self._rows[flow.operator].root]
-        here = root.node < 0 or self._room[root.node] >= flow.rate
+        root = self.rows[self.rows[flow.operator].root]
+        here = root.node < 0 or self._available.room(root.node) >= flow.rate
         if most >= flow.rate or not here:
             return flow.operator
         return self.add(
-            _Row(
+            Row(
                 f"{name}.partial({flow.label})",
                 AGGREGATE,
                 (flow.operator,),
@@ -449,11 +521,8 @@ def expand(problem: Problem, rewriting: Rewriting) -> Graph:
         ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
-    expansion = _Expansion(problem, rewriting)
+    expansion = Expansion(_ProblemSources(problem), rewriting, columns=bool(problem.streams))
     for number, query in enumerate(problem.queries):
-        if rewriting.push_filters:
-            steps = pushed(query)
-        else:
-            steps = [_Step(one, inputs_of(one)) for one in query.operators]
-        expansion.query(number, query, steps, f"{problem.name}: queries[{number}]")
-    return expansion.graph()
+        sink = problem.node_index[query.sink]
+        expansion.query(number, query, sink, f"{problem.name}: queries[{number}]")
+    return expansion.graph(len(problem.queries))
