@@ -85,7 +85,7 @@ class AddSource(_Event, tag="add-source"):
     """A source starts on a node that is there, with its joins; whole queries join by streams."""
 
     source: SourceRow
-    joins: list[JoinWith] = []
+    joins: list[JoinWith] | UnsetType = UNSET
 
 
 class RemoveSource(_Event, tag="remove-source"):

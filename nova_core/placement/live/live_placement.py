@@ -116,7 +116,7 @@ class LivePlacement:
             return sum(self.reach(each) for each in event.events)
         if isinstance(event, Rebalance):
             return int(s.operators.alive[: s.operators.used].sum())
-        if isinstance(event, AddSource) and event.joins:
+        if isinstance(event, AddSource) and event.joins is not msgspec.UNSET:
             return len(event.joins)
         if isinstance(event, AddOperator):
             return len(event.pairs)
@@ -202,7 +202,7 @@ class LivePlacement:
                 nodes += 1
             elif kind is AddSource:
                 sources += 1
-                pairs += len(each.joins)
+                pairs += 0 if each.joins is msgspec.UNSET else len(each.joins)
             elif kind is AddOperator:
                 pairs += len(each.pairs)
             elif kind is AddPair:

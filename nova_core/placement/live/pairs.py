@@ -77,6 +77,9 @@ class PairDemand:
                 self.joined[stream] = self.joined.get(stream, 0) + 1
         self.emptied: dict[str, None] = {}
         self.alive = {0: len(problem.matrix)}
+        output = np.bincount(problem.sink_node, m.output_rate)
+        for node in np.flatnonzero(output).tolist():
+            state.arriving[node] = float(output[node])
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -163,6 +166,8 @@ class PairDemand:
         s, where, stream = self._s, f"add-source {event.source.id!r}", self._s.sources.stream[row]
         s.put(self.sources, stream, self.sources.get(stream, 0) + 1)
         s.drop(self.emptied, stream)
+        if event.joins is UNSET:
+            raise ProblemError(f"{where}: joins is missing: expected what the source joins with")
         pairs = [(*self._sides(row, join, where), join.output_rate) for join in event.joins]
         self._start(placer, pairs, overload, where)
 

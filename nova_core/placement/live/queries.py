@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from nova_core.errors import ProblemError
 from nova_core.model.expansion import Expansion, Row, SourceOf
@@ -324,7 +325,7 @@ class QueryDemand:
     def add_source(self, placer: Placer, row: int, event: AddSource, overload: bool) -> None:
         """A source starts; the queries that read its stream read it, too."""
         where = f"add-source {event.source.id!r}"
-        if event.joins:
+        if event.joins is not UNSET and event.joins:
             raise ProblemError(f"{where}: joins: {self.lacks}; its stream tells who reads it")
         stream = event.source.stream
         self._s.put(self._sources.setdefault(stream, {}), row, None)
@@ -363,7 +364,7 @@ class QueryDemand:
         where = f"add-query {query.id!r}"
         if query.id in self._number:
             raise ProblemError(f"{where}: there is a query of that name")
-        if s.base.streams or query.sql is not msgspec.UNSET:
+        if s.base.streams or query.sql is not UNSET:
             from dataclasses import replace
 
             from nova_core.io.binding import bound_queries
@@ -383,18 +384,12 @@ class QueryDemand:
         s.drop(self._number, event.query)
         s.drop(self._uses, number)
         s.drop(self._results, number)
-        self._leave_sink(number, s.node_index[query.sink])
+        s.drop(self._sinks[s.node_index[query.sink]], number)
         for stream in self._streams(query):
             s.drop(self._readers[stream], number)
         for operator in query.operators:
             for table in (placer.pinned, placer.state_bytes):
                 s.drop(table, f"{query.id}/{operator.id}")
-
-    def _leave_sink(self, number: int, sink: int) -> None:
-        s = self._s
-        s.drop(self._sinks[sink], number)
-        if not self._sinks[sink]:
-            s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
 
     def change_selectivity(self, placer: Placer, event: ChangeSelectivity, overload: bool) -> None:
         """An operator emits more or fewer tuples."""
@@ -408,7 +403,9 @@ class QueryDemand:
             raise ProblemError(f"{where}: {event.operator!r} aggregates, and has no selectivity")
         if not share < math.inf or (isinstance(operator, Filter) and share > 1):
             most = ", at most 1" if isinstance(operator, Filter) else ""
-            raise ProblemError(f"{where}: selectivity {share:g}; expected more than 0{most}")
+            raise ProblemError(
+                f"{where}: selectivity of {event.operator!r}: {share:g}; expected more than 0{most}"
+            )
         operators = list(query.operators)
         operators[row] = msgspec.structs.replace(operator, selectivity=share)
         s.put(self._queries, number, msgspec.structs.replace(query, operators=operators))
@@ -423,10 +420,7 @@ class QueryDemand:
         old = s.node_index[query.sink]
         s.rerouted.setdefault(number, old)
         s.put(self._queries, number, msgspec.structs.replace(query, sink=event.node))
-        arriving = math.fsum(rate for _, rate in self._results[number])
-        s.emit(old, -arriving)
-        s.emit(node, arriving)
-        self._leave_sink(number, old)
+        s.drop(self._sinks[old], number)
         s.put(self._sinks.setdefault(node, {}), number, None)
         for operator in self.feeding(number)[1]:
             s.changed.keep_one(operator)
@@ -601,11 +595,6 @@ class QueryDemand:
         for number, result in results:
             edit(-1 - number, self._results[number], False)
             edit(-1 - number, result, True)
-            sink = s.node_index[self._queries[number].sink]
-            old = math.fsum(rate for _, rate in self._results[number])
-            arriving = math.fsum(rate for _, rate in result)
-            if s.started and arriving != old:
-                s.emit(sink, arriving - old)
             s.put(self._results, number, result)
         for one, body in bodies.items():
             edit(one, body.inputs, True)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from nova_core.errors import PlanError, ProblemError
-from nova_core.model import graph as graphs
 from nova_core.model.objectives import link_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
@@ -121,13 +120,8 @@ class LiveState(Undoable):
 
         # Nodes whose measured latencies no longer hold.
         self.strayed: dict[int, None] = {}
-        # Rate that arrives at each sink, tuples/s, and sinks to check at the end of an event.
+        # Rate of pairs' results at each sink, tuples/s, and sinks to check at the end of an event.
         self.arriving: dict[int, float] = {}
-        _, consumer, _, rate = graph.links
-        to_sink = graph.kind[consumer] == graphs.SINK
-        output = np.bincount(graph.node[consumer[to_sink]], rate[to_sink])
-        for node in np.flatnonzero(output).tolist():
-            self.arriving[node] = float(output[node])
         self.sinks_changed: set[int] = set()
         # Joins and queries whose results go to another node, and where they went before.
         self.rerouted: dict[int, int] = {}
