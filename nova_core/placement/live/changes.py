@@ -34,9 +34,10 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     ids = state.nodes.ids
     rows, points = state.changed.changes(state.version)
     staying: dict[int, tuple[int, ...]] = {}
-    for (operator, was, host, shifted), (old_point, point) in zip(
-        rows.tolist(), points.tolist(), strict=True
-    ):
+    row_of = {operator: row for row, operator in enumerate(rows[:, 0].tolist())}
+    for number in state.demand.order(row_of):
+        operator, was, host, shifted = rows[row_of[number]].tolist()
+        old_point, point = points[row_of[number]].tolist()
         name = state.names[operator]
         if shifted:
             before = None if was == ABSENT else old_point

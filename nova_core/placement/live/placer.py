@@ -360,7 +360,7 @@ class Placer:
         """Operators that run on a node and are not pinned, the largest there first."""
         s = self.state
         some = [one for one in s.residents.of(node) if not self.is_pinned(one)]
-        return sorted(some, key=lambda one: (-s.shares(one)[node].size, one))
+        return sorted(s.demand.order(some), key=lambda one: -s.shares(one)[node].size)
 
     # --- moving by choice -------------------------------------------------------------------------
 
@@ -408,7 +408,7 @@ class Placer:
         """Operators in the order in which they are placed."""
         if len(some) < 2:
             return list(some)
-        return sorted(some, key=lambda one: (-self.state.size(one), one))
+        return sorted(self.state.demand.order(some), key=lambda one: -self.state.size(one))
 
     def put_back(self, placed: Mapping[int, int | Pieces | None], overload: bool) -> None:
         """Place operators where they were if they still fit, the largest first."""
@@ -510,7 +510,7 @@ class Placer:
             if whole:
                 s.place_tree(whole, self._limits)
             left = [one for one in group if s.operators.row.item(one, HOST) == NOWHERE]
-            for one in sorted(left, key=lambda one: (-s.size(one), one)):
+            for one in self.largest_first(left):
                 self.place(one, overload)
 
     def _apart(self, some: Sequence[int]) -> tuple[Sequence[int], list[int]]:

@@ -221,7 +221,11 @@ class QueryDemand:
             weight = self._weight(rate, before * body.after)
             node = NOWHERE if other >= 0 else s.sources.node.item(FIRST_SOURCE - other)
             inputs.append((other, node, weight, side, -1))
-        for (reader, side), rate in body.readers:
+        # In an order that stays when the state is compacted.
+        names = self._s.names
+        for (reader, side), rate in sorted(
+            body.readers, key=lambda of: (of[0][0] < 0, names[of[0][0]] if of[0][0] >= 0 else "", of[0])
+        ):
             if reader >= 0:
                 weight = self._weight(rate, body.before * self._bodies[reader].after)
                 outputs.append((reader, NOWHERE, weight, -1, side))
@@ -241,7 +245,7 @@ class QueryDemand:
 
     def groups(self, some: Iterable[int]) -> list[list[int]]:
         """Operators that feed each other, producers first."""
-        left, found = dict.fromkeys(sorted(some)), []
+        left, found = dict.fromkeys(self.order(some)), []
         bodies = self._bodies
         while left:
             open_, group = [next(iter(left))], []
@@ -256,8 +260,12 @@ class QueryDemand:
                     if other in left:
                         del left[other]
                         open_.append(other)
-            found.append(sorted(group, key=lambda one: (bodies[one].depth, one)))
+            found.append(sorted(self.order(group), key=lambda one: bodies[one].depth))
         return found
+
+    def order(self, some: Iterable[int]) -> list[int]:
+        """Operators in an order that stays when the state is compacted."""
+        return sorted(some, key=self._s.names.__getitem__)
 
     def cut(
         self, operator: int, hosts: cutting.Hosts, sigma: float | None, limit: float
@@ -458,8 +466,9 @@ class QueryDemand:
             s.assign(s.operators, "alive", one, False)
             s.drop(self._bodies, one)
         used = {use.operator for number in some for use in self._uses[number].values()}
-        self._name(sorted(((had | used) - set(gone)) & self._bodies.keys()), change)
-        for one in sorted(changed):
+        renamed = self._name(((had | used) - set(gone)) & self._bodies.keys(), change)
+        changed |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
+        for one in self.order(changed):
             s.changed.keep_one(one)
             s.link(one)
         concerned = sorted(changed) if ends else self._operators_of(some)
@@ -628,9 +637,9 @@ class QueryDemand:
                     affected.add(other)
         return affected
 
-    def _name(self, operators: Sequence[int], change: _Change) -> None:
-        """Call operators as the first of their queries does."""
-        s = self._s
+    def _name(self, operators: Iterable[int], change: _Change) -> list[int]:
+        """Call operators as the first of their queries does; those that are called otherwise."""
+        s, renamed = self._s, []
         for one in operators:
             use = self._bodies[one].use
             number = min(use.users)
@@ -642,6 +651,8 @@ class QueryDemand:
                     s.changed.keep_one(one)
                     s.renamed.setdefault(one, s.names[one])
                 s.set(s.names, one, name)
+                renamed.append(one)
+        return renamed
 
 
 @dataclass
