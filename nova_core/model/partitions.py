@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from nova_core.model.arrays import Bools, Floats, Ints
-from nova_core.model.expansion import graph_of
+from nova_core.model.expansion import AS_WRITTEN, Rewriting, graph_of
 from nova_core.model.problem import Problem
 
 
@@ -42,10 +42,10 @@ class Partitions:
     by_key: Bools | None = None
 
     @classmethod
-    def whole(cls, problem: Problem) -> Partitions:
-        """Every input of a problem's pairs, or of its queries as they are written, in one piece."""
+    def whole(cls, problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Partitions:
+        """Every input of a problem's pairs, or of its queries' operators, in one piece."""
         if problem.queries:
-            return cls.uncut(graph_of(problem).input_rate)
+            return cls.uncut(graph_of(problem, rewriting).input_rate)
         rate = np.empty(2 * len(problem.matrix))
         rate[0::2], rate[1::2] = problem.left_rate, problem.right_rate
         return cls.uncut(rate)
@@ -83,6 +83,12 @@ class Partitions:
     def count(self) -> Ints:
         """(2p,) partitions of each input: left at ``2 * pair``, right at ``2 * pair + 1``."""
         return np.diff(self.offset)
+
+    @property
+    def cut_operators(self) -> Ints:
+        """Operators of which an input is cut."""
+        cut = (self.count[0::2] > 1) | (self.count[1::2] > 1)
+        return np.flatnonzero(cut if self.by_key is None else cut | self.by_key)
 
     def rates(self, pair: int, side: int) -> Floats:
         """Rates of one input's partitions; ``side`` is 0 for left, 1 for right."""

@@ -2,11 +2,15 @@
 
 Rows name things as plans do, so a delta is read without the state that made it. Applied to the old
 plan it gives the new one exactly; its inverse leads back.
+
+What stops and what is removed is called as in the old plan, all else as in the new one. An operator
+that several queries share has its name from the first of them, so that one that stays may get
+another name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -15,13 +19,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from nova_core.errors import PlanError
-from nova_core.model.name_index import find_rows
+from nova_core.model.expansion import graph_of
+from nova_core.model.name_index import NameIndex, find_rows
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
-VERSION = 2
-Row = TypeVar("Row", bound=msgspec.Struct)
+VERSION = 3
 
 OperatorName = Annotated[
     str,
@@ -39,13 +43,16 @@ class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False
     pass
 
 
-class InstanceRow(_Struct):
+class InstanceRow(_Struct, omit_defaults=True):
     """An instance that starts or stops: which partitions of an operator it joins, and where."""
 
     operator: OperatorName
     node: str
     left: Bounds
     right: Bounds
+    combines: Annotated[
+        bool, Meta(description="whether the operator's other instances send it their results")
+    ] = False
 
 
 class MoveRow(_Struct, rename={"source_node": "from", "target_node": "to"}):
@@ -68,15 +75,20 @@ class RerouteRow(_Struct):
     new: str
 
 
-class Cut(_Struct):
+class Cut(_Struct, omit_defaults=True):
     """How both inputs of an operator are cut: rates of the partitions, tuples/s."""
 
     left: list[float]
     right: list[float]
+    by_key: Annotated[bool, Meta(description="whether left partitions are ranges of keys")] = False
 
 
 class CutRow(_Struct):
-    """An operator whose inputs are partitioned otherwise; none stands for whole inputs."""
+    """An operator whose inputs are partitioned otherwise.
+
+    None stands for whole inputs, and where the operator does not exist. Where it is renamed, whole
+    inputs are one partition each: another operator may have its name before or after.
+    """
 
     operator: OperatorName
     old: Cut | None
@@ -91,6 +103,17 @@ class VirtualRow(_Struct):
     new: list[float] | None
 
 
+Row = TypeVar("Row", MoveRow, RerouteRow, CutRow, VirtualRow)
+Change = TypeVar("Change", CutRow, VirtualRow)
+
+
+class RenamedRow(_Struct):
+    """An operator that stays as it is, but is called otherwise."""
+
+    operator: Annotated[OperatorName, Meta(description="as it was called")]
+    new: OperatorName
+
+
 class PlanDelta(_Struct):
     """Changes from one version of a plan to another.
 
@@ -98,15 +121,18 @@ class PlanDelta(_Struct):
     engines which flows of those that stay get another end.
     """
 
-    nova_plan_delta: Annotated[Literal[2], Meta(description="version of this format")] = 2
+    nova_plan_delta: Annotated[Literal[3], Meta(description="version of this format")] = 3
     old_version: Annotated[int, Meta(description="events before")] = 0
     new_version: Annotated[int, Meta(description="events after")] = 0
     stop: list[InstanceRow] = []
     start: list[InstanceRow] = []
     move: list[MoveRow] = []
     reroute: list[RerouteRow] = []
-    removed: Annotated[list[OperatorName], Meta(description="pairs no longer joined")] = []
-    added: Annotated[list[OperatorName], Meta(description="new pairs")] = []
+    removed: Annotated[
+        list[OperatorName], Meta(description="operators that are no longer there")
+    ] = []
+    added: Annotated[list[OperatorName], Meta(description="new operators")] = []
+    renamed: list[RenamedRow] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
     old_breaks: Annotated[list[str], Meta(description="constraints ignored before")] = []
@@ -119,10 +145,18 @@ class PlanDelta(_Struct):
 
     def inverse(self) -> PlanDelta:
         """The delta that leads back: the same rows turned round, last first."""
+        before = {row.new: row.operator for row in self.renamed}
+        gone = set(self.removed)
 
         def turned(rows: list[Row], old: str, new: str) -> list[Row]:
             return [
-                replace(row, **{old: getattr(row, new), new: getattr(row, old)})
+                replace(
+                    row,
+                    operator=row.operator
+                    if getattr(row, new) is None and row.operator in gone
+                    else before.get(row.operator, row.operator),
+                    **{old: getattr(row, new), new: getattr(row, old)},
+                )
                 for row in reversed(rows)
             ]
 
@@ -135,6 +169,9 @@ class PlanDelta(_Struct):
             reroute=turned(self.reroute, "old", "new"),
             removed=self.added,
             added=self.removed,
+            renamed=[
+                RenamedRow(operator=row.new, new=row.operator) for row in reversed(self.renamed)
+            ],
             cuts=turned(self.cuts, "old", "new"),
             virtual=turned(self.virtual, "old", "new"),
             old_breaks=self.new_breaks,
@@ -145,7 +182,7 @@ class PlanDelta(_Struct):
         """The new plan.
 
         Args:
-            plan: the old one; instances of a pair in the order of their partitions.
+            plan: the old one; instances of an operator in the order of their partitions.
             problem: what the new plan answers: the old problem after the event.
 
         Raises:
@@ -167,25 +204,32 @@ class PlanDelta(_Struct):
 
 
 class _Applied:
-    """Applies a delta: pairs of the old problem become rows of the new one."""
+    """Applies a delta: operators of the old plan become rows of the new one's graph."""
 
     def __init__(self, delta: PlanDelta, plan: Plan, problem: Problem) -> None:
         self._delta, self._old, self._problem = delta, plan, problem
-        self._row_of = _rows_by_name(problem)
-        self._old_row_of = _rows_by_name(plan.problem)
-        stays = np.ones(len(plan.problem.matrix), bool)
-        stays[[_known(self._old_row_of, name, "removed") for name in delta.removed]] = False
-        fresh = np.zeros(len(problem.matrix), bool)
+        old, new = plan.operator_names(), graph_of(problem, plan.rewriting).names
+        self._old_row_of, self._row_of = NameIndex(old), NameIndex(new)
+        stays: Bools = np.ones(len(old), bool)
+        stays[[self._old_row(name, "removed") for name in delta.removed]] = False
+        fresh: Bools = np.zeros(len(new), bool)
         fresh[[self._row(name, "added") for name in delta.added]] = True
         if stays.sum() != (~fresh).sum():
             raise PlanError(
-                f"plan delta: leaves {stays.sum()} pairs of the old plan, but the problem has "
+                f"plan delta: leaves {stays.sum()} operators of the old plan, but the problem has "
                 f"{(~fresh).sum()} that are not new"
             )
+        self._gone, self._fresh = set(delta.removed), set(delta.added)
+        self._new_row: Ints = find_rows(old, self._row_of)
+        for row in delta.renamed:
+            self._new_row[self._old_row(row.operator, "renamed")] = self._row(row.new, "renamed")
+        self._new_row[~stays] = -1
+        reached = self._new_row[stays]
+        lost = np.flatnonzero(stays)[(reached < 0) | fresh[reached]]
+        if len(lost):
+            name = old[lost[0]]
+            raise PlanError(f"plan delta: {name} stays, but the problem has no such operator")
         self._stays: Bools = stays
-        self._fresh: Bools = fresh
-        self._new_row: Ints = np.full(len(stays), -1)
-        self._new_row[stays] = np.flatnonzero(~fresh)
 
     def plan(self) -> Plan:
         plan, delta = self._old, self._delta
@@ -199,33 +243,36 @@ class _Applied:
             virtual_position=self._virtual(),
             breaks=tuple(delta.new_breaks),
             notes={"version": delta.new_version},
+            rewriting=plan.rewriting,
         )
 
     def _instances(self) -> Instances:
         i, delta = self._old.instances, self._delta
+        # Rows of removed operators are below 0: they all have to stop.
+        operator = np.where(self._stays, self._new_row, -1 - np.arange(len(self._stays)))
         table = np.stack(
             [
-                np.where(self._stays[i.pair], self._new_row[i.pair], -1 - i.pair),
-                i.node,
+                operator[i.pair],
+                self._new_nodes()[i.node],
                 i.left_begin,
                 i.left_end,
                 i.right_begin,
                 i.right_end,
+                _combining(i),
             ],
             axis=1,
         )
-        table[:, 1] = self._new_nodes()[i.node]
-        names = [row.operator for row in delta.stop] + [row.operator for row in delta.move]
-        changed = {self._any_row(name) for name in names}
-        at = np.flatnonzero(np.isin(table[:, 0], list(changed)))
+        stopped = [int(operator[self._old_row(row.operator, "stop")]) for row in delta.stop]
+        moved = [self._row(row.operator, "move") for row in delta.move]
+        at = np.flatnonzero(np.isin(table[:, 0], stopped + moved))
         nodes = self._old.problem.nodes.ids
         place = {
             (*table[k, [0, 2, 3, 4, 5]].tolist(), str(nodes[i.node[k]])): k for k in at.tolist()
         }
         keep = np.ones(len(table), bool)
 
-        def find(row: InstanceRow | MoveRow, node: str) -> int:
-            key = (self._any_row(row.operator), *row.left, *row.right, node)
+        def find(of: int, row: InstanceRow | MoveRow, node: str) -> int:
+            key = (of, *row.left, *row.right, node)
             if key not in place:
                 raise PlanError(
                     f"plan delta: the old plan runs no instance of {row.operator} with partitions "
@@ -233,29 +280,34 @@ class _Applied:
                 )
             return place[key]
 
-        for stop in delta.stop:
-            keep[find(stop, stop.node)] = False
-        for move in delta.move:
-            table[find(move, move.source_node), 1] = self._node(move.target_node)
+        for of, stop in zip(stopped, delta.stop, strict=True):
+            keep[find(of, stop, stop.node)] = False
+        for of, move in zip(moved, delta.move, strict=True):
+            table[find(of, move, move.source_node), 1] = self._node(move.target_node)
         started = [
-            (self._row(row.operator, "start"), self._node(row.node), *row.left, *row.right)
+            (
+                self._row(row.operator, "start"),
+                self._node(row.node),
+                *row.left,
+                *row.right,
+                row.combines,
+            )
             for row in delta.start
         ]
-        table = np.concatenate([table[keep], np.array(started, np.int64).reshape(-1, 6)])
+        table = np.concatenate([table[keep], np.array(started, np.int64).reshape(-1, 7)])
         if (table[:, :2] < 0).any():
-            raise PlanError("plan delta: leaves an instance of a removed pair or on a removed node")
-        table = table[np.lexsort((table[:, 4], table[:, 2], table[:, 0]))]
-        return Instances(*(np.ascontiguousarray(column) for column in table.T))
+            raise PlanError(
+                "plan delta: leaves an instance of a removed operator or on a removed node"
+            )
+        table = table[np.lexsort((table[:, 5], table[:, 3], table[:, 4], table[:, 2], table[:, 0]))]
+        operator, node, a, b, c, d, combines = (np.ascontiguousarray(one) for one in table.T)
+        return Instances(operator, node, a, b, c, d, _feeding(operator, combines))
 
     def _row(self, name: str, where: str) -> int:
-        return _known(self._row_of, name, where)
+        return _known(self._row_of, name, where, "the problem")
 
-    def _any_row(self, name: str) -> int:
-        """Row of the new problem; below 0 for a removed pair."""
-        row = self._row_of.get(name)
-        if row is not None and not self._fresh[row]:
-            return row
-        return -1 - _known(self._old_row_of, name, "stop")
+    def _old_row(self, name: str, where: str) -> int:
+        return _known(self._old_row_of, name, where, "the old plan")
 
     def _node(self, name: str) -> int:
         row = self._problem.node_index.get(name)
@@ -270,31 +322,42 @@ class _Applied:
             return np.arange(len(old))
         return find_rows(old, self._problem.node_index)
 
+    def _changed(self, rows: Sequence[Change], where: str) -> list[tuple[int, Change]]:
+        """Rows of operators of the new plan, each with the operator's row there."""
+        return [
+            (self._row(row.operator, where), row)
+            for row in rows
+            if row.new is not None or row.operator not in self._gone
+        ]
+
     def _partitions(self) -> Partitions:
-        parts, whole = self._old.partitions, Partitions.whole(self._problem)
-        cuts: dict[int, list[Floats]] = {}
-        for pair in np.unique(np.flatnonzero(parts.count > 1) // 2).tolist():
-            if self._stays[pair]:
-                cuts[int(self._new_row[pair])] = [parts.rates(pair, side) for side in (0, 1)]
-        for row in self._delta.cuts:
-            if row.new is None:
-                cuts.pop(self._row_of.get(row.operator, -1), None)
-            else:
-                cuts[self._row(row.operator, "cuts")] = [
-                    np.array(row.new.left),
-                    np.array(row.new.right),
-                ]
-        return assemble_partitions(whole, cuts)
+        parts = self._old.partitions
+        cut = parts.cut_operators
+        cuts = {
+            int(self._new_row[one]): [parts.rates(one, side) for side in (0, 1)]
+            for one in cut[self._stays[cut]].tolist()
+        }
+        by_key: set[int] = set()
+        if parts.by_key is not None:
+            by_key = set(self._new_row[self._stays & parts.by_key].tolist())
+        for operator, row in self._changed(self._delta.cuts, "cuts"):
+            cuts.pop(operator, None)
+            by_key.discard(operator)
+            if row.new is not None:
+                cuts[operator] = [np.array(row.new.left), np.array(row.new.right)]
+                if row.new.by_key:
+                    by_key.add(operator)
+        whole = Partitions.whole(self._problem, self._old.rewriting)
+        return assemble_partitions(whole, cuts, by_key)
 
     def _virtual(self) -> Floats | None:
         old = self._old.virtual_position
         if old is None:
             return None
-        new = np.full((len(self._problem.matrix), old.shape[1]), np.nan)
+        new = np.full((len(self._row_of), old.shape[1]), np.nan)
         new[self._new_row[self._stays]] = old[self._stays]
-        for row in self._delta.virtual:
-            if row.new is not None:
-                new[self._row(row.operator, "virtual")] = row.new
+        for operator, row in self._changed(self._delta.virtual, "virtual"):
+            new[operator] = np.nan if row.new is None else row.new
         return new
 
 
@@ -314,12 +377,28 @@ def assemble_partitions(
     return whole.with_cuts(inputs, by_key)
 
 
-def _rows_by_name(problem: Problem) -> dict[str, int]:
-    return {name: row for row, name in enumerate(problem.pair_names().tolist())}
+def _combining(i: Instances) -> Bools:
+    """(k,) whether other instances feed each one."""
+    combining = np.zeros(len(i), bool)
+    if i.feeds is not None:
+        combining[i.feeds[i.feeds >= 0]] = True
+    return combining
 
 
-def _known(rows: dict[str, int], name: str, where: str) -> int:
+def _feeding(operator: Ints, combines: Ints) -> Ints | None:
+    """(k,) the instance that each feeds: of its operator, the one that combines; or -1."""
+    combining = np.flatnonzero(combines)
+    if not len(combining):
+        return None
+    by_operator = np.full(int(operator[-1]) + 1, -1)
+    by_operator[operator[combining]] = combining
+    feeds = by_operator[operator]
+    feeds[combining] = -1
+    return feeds
+
+
+def _known(rows: NameIndex, name: str, where: str, whose: str) -> int:
     row = rows.get(name)
     if row is None:
-        raise PlanError(f"plan delta: {where}: no pair {name} in the join matrix")
+        raise PlanError(f"plan delta: {where}: {whose} has no operator {name}")
     return row

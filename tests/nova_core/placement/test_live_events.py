@@ -813,5 +813,5 @@ def test_a_delta_of_another_plan_is_refused() -> None:
             ],
         )
     )
-    with pytest.raises(PlanError, match="removed: no pair j0/l0"):
+    with pytest.raises(PlanError, match="removed: the old plan has no operator j0/l0"):
         gone.apply(replace(live.plan(), notes={}), live.problem())
