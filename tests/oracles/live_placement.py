@@ -11,20 +11,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import click
+import msgspec
 import numpy as np
 
 from nova_core import console
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation.metrics import evaluate
 from nova_core.io.validation import validate_problem
+from nova_core.model.expansion import Rewriting, expand
+from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
-from nova_core.placement.live import Event, LivePlacement
+from nova_core.placement.live import AddWorker, Event, LivePlacement
 from nova_core.strategies import place
 from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
+
+from .problem_after import after
 
 # A problem, the plan that answers it, and what nodes have free, tuples/s.
 Snapshot = tuple[Problem, Plan, dict[str, float]]
@@ -43,6 +48,7 @@ class Follower:
         every: events from one check to the next.
         seen: events so far.
         refused: those that could not be satisfied.
+        infeasible: those of them for which no host had room.
         deltas: of the others.
     """
 
@@ -50,6 +56,7 @@ class Follower:
     every: int = 1
     seen: int = 0
     refused: int = 0
+    infeasible: int = 0
     deltas: list[PlanDelta] = field(default_factory=list)
     _after: Snapshot | None = None
 
@@ -68,16 +75,46 @@ class Follower:
         except (InfeasibleError, ProblemError) as error:
             self.refused += 1
             if isinstance(error, InfeasibleError):
+                self.infeasible += 1
                 _require(error.missing > 0, f"{event}: nothing is missing")
+            _require("\n" not in str(error), f"{event}: is refused in several lines")
             if before is not None:
-                _, plan, free = _snapshot(self.live)
+                problem, plan, free = _snapshot(self.live)
                 unchanged = plan.same_as(before[1]) and free == before[2]
                 _require(unchanged, f"{event}: was refused, but changed the state")
+                if problem.queries and not isinstance(error, InfeasibleError):
+                    impossible = _expected(problem, event, plan.rewriting) is None
+                    _require(impossible, f"{event}: was refused: {error}")
             return False
         self.deltas.append(delta)
         if before is not None:
             self._after = check(self.live, delta, before[0], before[1])
+            if before[0].queries:
+                problem = self._after[0]
+                expected = _expected(before[0], _positioned(event, problem), before[1].rewriting)
+                _require(expected is not None, f"{event}: should have been refused")
+                same = expected is not None and expected.same_as(problem)
+                _require(same, f"{event}: leads to another problem")
         return True
+
+
+def _expected(problem: Problem, event: Event, rewriting: Rewriting) -> Problem | None:
+    """The problem after an event; None where that is not possible."""
+    try:
+        return after(problem, event, rewriting)
+    except ProblemError:
+        return None
+
+
+def _positioned(event: Event, problem: Problem) -> Event:
+    """The event, with the place that a node was found to have."""
+    if not isinstance(event, AddWorker) or event.latency is msgspec.UNSET:
+        return event
+    nodes, row = problem.nodes, problem.node_index[event.node.id]
+    node = msgspec.structs.replace(event.node, position=nodes.position[row].tolist())
+    if nodes.height is not None:
+        node.height = float(nodes.height[row])
+    return AddWorker(node=node)
 
 
 def free_capacity(live: LivePlacement) -> dict[str, float]:
@@ -103,7 +140,9 @@ def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan
     validate_problem(problem)
     report = verify(new)
     _require(report.honest, report.summary())
-    for name in ("capacity", "minimum-capacity", "link"):
+    limits = ("capacity", "minimum-capacity", "link")
+    # Budgets are not planned for with queries: their plans say so beforehand.
+    for name in limits[: 2 if problem.queries else 3]:
         broken = report.counts.get(name, 0) > 0
         _require((name in new.breaks) == broken, f"breaks: {new.breaks}; {report.summary()}")
     _require(delta.apply(old, problem).same_as(new), "the delta does not give the new plan")
@@ -111,11 +150,29 @@ def check(live: LivePlacement, delta: PlanDelta, old_problem: Problem, old: Plan
     _require(back.same_as(old), "the inverse does not give the old plan")
     left = np.array(list(free.values()))
     recomputed = problem.nodes.capacity - new.load
+    if problem.queries:
+        same_graph(new.graph, expand(problem, new.rewriting))
     same = np.isclose(left, recomputed, rtol=1e-9, atol=1e-7)
     _require(bool(same.all()), "free capacities are not those recomputed from the plan")
     _require(list(free) == problem.nodes.ids.tolist(), "free capacities of other nodes")
     _require(searchable(live) == _hosts(problem, free, live), "the index of hosts is out of date")
     return after
+
+
+def same_graph(mine: Graph, theirs: Graph) -> None:
+    """What a placement runs is what its problem asks for, when that is read anew.
+
+    Raises:
+        BrokenPromiseError: naming the column that differs.
+    """
+    for name in ("ids", "logical"):
+        own, other = list(getattr(mine, name)), list(getattr(theirs, name))
+        _require(own == other, f"{name} of the graph: {own}, not {other}")
+    for name in ("kind", "input_at", "input", "rate", "node", "source", "query", "root", "parts",
+                 "combines", "partial"):  # fmt: skip
+        equal = np.array_equal(getattr(mine, name), getattr(theirs, name))
+        _require(equal, f"{name} of the graph is not that of the problem")
+    _require(dict(mine.joins) == dict(theirs.joins), "the graph has other joins")
 
 
 def _hosts(problem: Problem, free: dict[str, float], live: LivePlacement) -> dict[str, float]:

@@ -7,18 +7,22 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from nova_core.io.problem_document import NodeRow, RequiresPart, SourceRow
 from nova_core.model.problem import Floats, Problem
+from nova_core.model.queries import Aggregate, Filter, Join, LogicalOperator, Project
 from nova_core.placement.live import (
     AddOperator,
     AddPair,
+    AddQuery,
     AddSource,
     AddWorker,
     Batch,
     ChangeCapacity,
     ChangeLink,
     ChangeRate,
+    ChangeSelectivity,
     Event,
     FailNode,
     JoinWith,
@@ -28,11 +32,12 @@ from nova_core.placement.live import (
     NewPair,
     RemoveOperator,
     RemovePair,
+    RemoveQuery,
     RemoveSource,
     RemoveWorker,
 )
 
-# Kinds of events and how often each is drawn.
+# Kinds of events and how often each is drawn, for joins of pairs.
 SHARES: dict[str, float] = {
     "add-worker": 2,
     "add-worker, measured": 0.5,
@@ -51,12 +56,24 @@ SHARES: dict[str, float] = {
     "change-link": 0.5,
     "batch": 0.5,
 }
+_OF_PAIRS = ("add-pair", "remove-pair", "add-operator", "remove-operator")
+# The same for whole queries.
+QUERY_SHARES = {kind: share for kind, share in SHARES.items() if kind not in _OF_PAIRS} | {
+    "add-query": 0.5,
+    "remove-query": 0.4,
+    "change-selectivity": 2,
+}
 T = TypeVar("T")
 # An operator, a left and a right source.
 Pair = tuple[str, str, str]
 GREATEST_CAPACITY = 300
 DRIFT = 5.0  # ms, of a node that moves
 MEASURED = 5  # nodes that a new one without a position has measured
+
+
+def shares_of(problem: Problem) -> dict[str, float]:
+    """Kinds of events that a problem takes, and how often each is drawn."""
+    return QUERY_SHARES if problem.queries else SHARES
 
 
 class RandomEvents:
@@ -70,7 +87,7 @@ class RandomEvents:
         self,
         problem: Problem,
         seed: int,
-        kinds: Sequence[str] = tuple(SHARES),
+        kinds: Sequence[str] = (),
         sinks: Sequence[str] = (),
     ) -> None:
         """Begin.
@@ -78,22 +95,26 @@ class RandomEvents:
         Args:
             problem: that the events change.
             seed: one seed gives one stream of events.
-            kinds: of `SHARES`.
+            kinds: of `shares_of` the problem; all of them if there are none.
             sinks: nodes that sinks move to; a new one each time if there are none.
         """
         self._targets = list(sinks)
         self._random = np.random.default_rng(seed)
-        self.kinds = tuple(kinds)
-        shares = np.array([SHARES[kind] for kind in kinds])
+        known = shares_of(problem)
+        self.kinds = tuple(kinds) or tuple(known)
+        shares = np.array([known[kind] for kind in self.kinds])
         self._chances = shares / shares.sum()
         ids, sources = problem.nodes.ids.tolist(), problem.sources
         # Of new nodes that have not been added yet.
         self._drawn: dict[str, Floats] = {}
         self._position = {name: problem.nodes.position[i] for i, name in enumerate(ids)}
         # Maintained: a scan of many thousands per event would evict the processor's caches.
-        self._operators: _Bag[str] = _Bag(problem.joins.ids.tolist())
-        # The first one stays.
-        self._removable: _Bag[str] = _Bag(problem.joins.ids.tolist()[1:])
+        # Joins of pairs, or whole queries.
+        self._queries = {query.id: query for query in problem.queries}
+        operators = list(self._queries) or problem.joins.ids.tolist()
+        self._operators: _Bag[str] = _Bag(operators)
+        # The first one of joins stays, and a query.
+        self._removable: _Bag[str] = _Bag(operators[1:])
         # Pairs that may be removed; some vanish with a source or an operator.
         self._pairs: _Bag[Pair] = _Bag()
         if "remove-pair" in self.kinds:
@@ -105,9 +126,10 @@ class RandomEvents:
         nodes = problem.nodes
         texts = [] if nodes.tags is None else np.unique(nodes.tags).tolist()
         self._tags = sorted({tag for text in texts for tag in text.split(",") if tag})
-        self._sinks = {
-            name: ids[problem.joins.sink[i]] for i, name in enumerate(problem.joins.ids.tolist())
-        }
+        ends = [ids[row] for row in problem.sinks.tolist()]
+        self._sinks = dict(zip(operators, ends, strict=True))
+        # Of sources; empty where they have none.
+        self._keys = [] if sources.key is None else np.unique(sources.key).tolist()
         self._streams = {
             name: (left, right)
             for name, left, right in zip(
@@ -140,6 +162,9 @@ class RandomEvents:
             "remove-pair": self._remove_pair,
             "add-operator": self._add_operator,
             "remove-operator": self._remove_operator,
+            "add-query": self._add_query,
+            "remove-query": self._remove_query,
+            "change-selectivity": self._change_selectivity,
             "change-rate": self._change_rate,
             "change-capacity": self._change_capacity,
             "move-node": self._move_node,
@@ -194,6 +219,22 @@ class RandomEvents:
             self._operators.discard(event.operator)
             self._removable.discard(event.operator)
             del self._streams[event.operator], self._sinks[event.operator]
+        elif isinstance(event, AddQuery):
+            name = event.query.id
+            self._operators.add(name)
+            self._queries[name] = event.query
+            self._sinks[name] = event.query.sink
+            self._on_sink.add(event.query.sink)
+        elif isinstance(event, RemoveQuery):
+            self._operators.discard(event.query)
+            del self._queries[event.query], self._sinks[event.query]
+        elif isinstance(event, ChangeSelectivity):
+            query = self._queries[event.query]
+            operators = [
+                replace(one, selectivity=event.selectivity) if one.id == event.operator else one
+                for one in query.operators
+            ]
+            self._queries[event.query] = replace(query, operators=operators)
         elif isinstance(event, MoveNode):
             self._position[event.node] = np.array(event.position)
         elif isinstance(event, MoveSink):
@@ -265,6 +306,8 @@ class RandomEvents:
         return None if node in self._on_sink else FailNode(node=node)
 
     def _new_source(self) -> Event | None:
+        if self._queries:
+            return self._new_source_of_queries()
         operator = self._some_operator()
         streams = self._streams[operator]
         side = int(self._random.integers(2))
@@ -282,6 +325,21 @@ class RandomEvents:
             JoinWith(operator=operator, other=other, output_rate=1.0) for other in sorted(partners)
         ]
         return AddSource(source=source, joins=joins)
+
+    def _new_source_of_queries(self) -> Event | None:
+        """One more of a stream; queries say what it is joined with."""
+        near = self._some_source()
+        if near is None:
+            return None
+        source = SourceRow(
+            id=self._name("s"),
+            node=self._nodes.draw(self._random),
+            stream=self._sources[near][1],
+            rate=self._some_rate(),
+        )
+        if self._keys:
+            source.key = str(self._random.choice(self._keys))
+        return AddSource(source=source)
 
     def _remove_source(self) -> Event | None:
         source = self._some_source()
@@ -334,6 +392,43 @@ class RandomEvents:
         if not len(self._removable):
             return None
         return RemoveOperator(operator=self._removable.draw(self._random))
+
+    def _add_query(self) -> Event:
+        """One like another, which may share what it does, or do a part of it otherwise."""
+        like = self._queries[self._some_operator()]
+        operators = list(like.operators)
+        changed = int(self._random.integers(2 * len(operators)))
+        if changed < len(operators) and not isinstance(operators[changed], Aggregate):
+            operators[changed] = replace(
+                operators[changed], selectivity=self._some_selectivity(operators[changed])
+            )
+        query = replace(like, id=self._name("q"), operators=operators)
+        if self._targets:
+            sink = self._targets[int(self._random.integers(len(self._targets)))]
+            return AddQuery(query=replace(query, sink=sink))
+        row = self._new_sink(self._position[self._nodes.draw(self._random)])
+        return Batch(events=[AddWorker(node=row), AddQuery(query=replace(query, sink=row.id))])
+
+    def _remove_query(self) -> Event | None:
+        return RemoveQuery(query=self._some_operator()) if len(self._operators) > 1 else None
+
+    def _change_selectivity(self) -> Event | None:
+        """Of an operator; perhaps to that of another query's, so that both are one."""
+        query, other = (self._queries[self._some_operator()] for _ in range(2))
+        operator = query.operators[int(self._random.integers(len(query.operators)))]
+        if isinstance(operator, Aggregate):
+            return None
+        selectivity = self._some_selectivity(operator)
+        for one in other.operators if self._random.random() < 0.4 else []:
+            if one.id == operator.id and not isinstance(one, Aggregate) and one.selectivity:
+                selectivity = float(one.selectivity)
+        return ChangeSelectivity(query=query.id, operator=operator.id, selectivity=selectivity)
+
+    def _some_selectivity(self, operator: LogicalOperator) -> float:
+        assert isinstance(operator, Filter | Project | Join)
+        now = float(operator.selectivity or 1.0)
+        most = 1.0 if isinstance(operator, Filter) else 4.0
+        return float(np.clip(round(now * self._random.uniform(0.4, 2.2), 3), 0.01, most))
 
     def _change_rate(self) -> Event | None:
         source = self._some_source()

@@ -18,6 +18,7 @@ from oracles.live_placement import free_capacity
 
 from nova_core.io.files import read_plan, read_problem, write_plan, write_problem
 from nova_core.placement.live import Journal
+from nova_core.placement.live.journal import VERSION
 from nova_core.schemas import schema_of
 from nova_core.strategies import place
 from nova_workloads.live_events import RandomEvents
@@ -188,8 +189,8 @@ def test_a_journal_that_cannot_be_written_ends_it(
 DAMAGE: list[tuple[str, str]] = [
     ("state-0/live.json", ""),
     ("state-0/live.json", "[]"),
-    ("state-0/live.json", '{"nova_live": 1}'),
-    ("state-0/live.json", '{"nova_live": 1, "policy": {"gian": 1}}'),
+    ("state-0/live.json", f'{{"nova_live": {VERSION}}}'),
+    ("state-0/live.json", f'{{"nova_live": {VERSION}, "policy": {{"gian": 1}}}}'),
     ("state-0/problem/problem.yaml", ""),
     ("state-0/plan/plan.json", "[]"),
     ("events-0.jsonl", "[]\n"),
