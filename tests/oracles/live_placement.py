@@ -48,7 +48,7 @@ class Follower:
         every: events from one check to the next.
         seen: events so far.
         refused: those that could not be satisfied.
-        infeasible: those of them for which no host had room.
+        infeasible: those of them for which there was no room, and why.
         deltas: of the others.
     """
 
@@ -56,7 +56,7 @@ class Follower:
     every: int = 1
     seen: int = 0
     refused: int = 0
-    infeasible: int = 0
+    infeasible: list[tuple[Event, InfeasibleError]] = field(default_factory=list)
     deltas: list[PlanDelta] = field(default_factory=list)
     _after: Snapshot | None = None
 
@@ -75,7 +75,7 @@ class Follower:
         except (InfeasibleError, ProblemError) as error:
             self.refused += 1
             if isinstance(error, InfeasibleError):
-                self.infeasible += 1
+                self.infeasible.append((event, error))
                 _require(error.missing > 0, f"{event}: nothing is missing")
             _require("\n" not in str(error), f"{event}: is refused in several lines")
             if before is not None:

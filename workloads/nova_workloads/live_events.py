@@ -59,6 +59,8 @@ SHARES: dict[str, float] = {
 _OF_PAIRS = ("add-pair", "remove-pair", "add-operator", "remove-operator")
 # The same for whole queries.
 QUERY_SHARES = {kind: share for kind, share in SHARES.items() if kind not in _OF_PAIRS} | {
+    # One more is joined with many.
+    "add-source": 1,
     "add-query": 0.5,
     "remove-query": 0.4,
     "change-selectivity": 2,
