@@ -39,21 +39,21 @@ policy_options = shared.together(
             type=NumberRange(min=0),
             default=0.05,
             show_default=True,
-            help="Least gain as a share of what the join costs.",
+            help="Least gain as a share of what the operator costs.",
         ),
         "cooldown": click.option(
             "--cooldown",
             type=at_least(0),
             default=0,
             show_default=True,
-            help="Events after a move during which a join does not move again by choice.",
+            help="Events after a move during which an operator does not move again by choice.",
         ),
         "pinned": click.option(
             "--pin",
             "pinned",
             multiple=True,
             metavar="OPERATOR",
-            help="An operator whose instances stay.",
+            help="A join, or QUERY/OPERATOR of whole queries, whose instances stay.",
         ),
         "overload": click.option(
             "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
@@ -111,7 +111,7 @@ def live(
     with ExitStack() as stack:
         lines = stack.enter_context(event_lines(events))
         stack.enter_context(shared.working())
-        loaded = shared.load_problem(problem, capacity, pairs_only=True)
+        loaded = shared.load_problem(problem, capacity)
         from nova_core.placement.live import Journal, LivePlacement, Policy
 
         placed = shared.load_plan(plan, loaded)

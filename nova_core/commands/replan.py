@@ -57,7 +57,7 @@ def replan(
     require_writable(output)
     if problem_output is not None:
         require_writable(problem_output)
-    loaded = shared.load_problem(problem, capacity, pairs_only=True)
+    loaded = shared.load_problem(problem, capacity)
     old = shared.load_plan(plan, loaded)
     with event_lines(events) as lines, shared.working():
         from nova_core.placement.live import LivePlacement, Policy
@@ -109,8 +109,8 @@ _WORDS = {
     "start": "started",
     "move": "moved",
     "reroute": "routed otherwise",
-    "removed": "pairs removed",
-    "added": "pairs added",
+    "removed": "operators removed",
+    "added": "operators added",
 }
 
 

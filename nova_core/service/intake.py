@@ -115,7 +115,6 @@ def take_placement(content: bytes, problems: str, placements: str) -> dict[str, 
     if target.exists():
         raise RefusedError(409, f"there is a placement {request.name!r} already")
     problem = read_kept(Path(problems), request.problem)
-    problem.require_pairs("a live placement")
     if request.plan is UNSET:
         plan = place(problem, request.strategy, request.parameters)
     else:

@@ -205,6 +205,7 @@ USES: tuple[Use, ...] = (
     Use("bench kernels --sizes 100 --repeat 1 --instances {instance}", slow=True),
     Use("bench guard --against no-such-commit --sizes 200", codes=(2,)),
     Use("bench live --sizes 200 --events 10", slow=True),
+    Use("bench live --sizes 200 --events 10 --queries", slow=True),
     Use(f"data fetch sensor-community out --everything --url {WEB} {FETCH}"),
     Use(f"data fetch ripe-atlas out --measurement 7 --url {WEB} {FETCH}"),
     Use("data synth out --sensors 4 --regions 1"),

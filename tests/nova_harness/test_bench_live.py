@@ -12,24 +12,29 @@ from oracles.live_placement import BrokenPromiseError, check, main
 
 from nova_core.cli import cli
 from nova_harness.bench.live import BUSY_NODE, Measurement, summary_table
-from nova_workloads.live_events import SHARES, RandomEvents
+from nova_workloads.live_events import QUERY_SHARES, SHARES, RandomEvents
 from nova_workloads.topology import generate
 
 
-def test_every_kind_of_event_is_timed() -> None:
+@pytest.mark.parametrize(
+    ("more", "kinds", "operators"), [([], SHARES, 60), (["--queries"], QUERY_SHARES, 298)]
+)
+def test_every_kind_of_event_is_timed(
+    more: list[str], kinds: dict[str, float], operators: int
+) -> None:
     result = CliRunner().invoke(
-        cli, ["bench", "live", "--sizes", "200", "--events", "10", "--json"]
+        cli, ["bench", "live", "--sizes", "200", "--events", "10", "--json", *more]
     )
     assert result.exit_code == 0, result.output
     measured = json.loads(result.stdout)["measurements"]
-    assert [m["event"] for m in measured] == [*SHARES, BUSY_NODE]
+    assert [m["event"] for m in measured] == [*kinds, BUSY_NODE]
     assert all(0 < m["median"] <= m["p99"] for m in measured)
     found = [msgspec.convert(m, Measurement) for m in measured]
     table = summary_table([*found, *(replace(m, nodes=2000) for m in found)])
     assert [column.header for column in table.columns] == [
         "event",
-        "200 nodes, 60 joins",
-        "2,000 nodes, 60 joins",
+        f"200 nodes, {operators} operators",
+        f"2,000 nodes, {operators} operators",
     ]
     assert table.row_count == len(found)
 

@@ -12,6 +12,7 @@ import pytest
 from control_hosts import ENDS, placed_join
 from hypothesis import given
 from hypothesis import strategies as st
+from query_cases import asking, chain, topology
 
 from nova_core import place
 from nova_core.errors import NovaError
@@ -29,6 +30,7 @@ from nova_core.placement.live import (
 from nova_engines.dataflow import JOIN, SINK, Dataflow, Operator, from_plan
 from nova_engines.source_orders import ControlledJob
 from nova_flink.rest import Rest
+from nova_harness.commands.control import refuse_queries
 from nova_harness.control.deciding import (
     Decider,
     Seen,
@@ -110,6 +112,27 @@ def test_load_that_lasts_moves_a_join_and_what_passes_does_not(
     assert watched.after(20, seen(near=Seen(up=True, share=0.5))) == []
     assert watched.after(5, seen()) == ["near can do 60 % more"]
     assert watched.decider.counted()["near"] == 1
+
+
+def test_whole_queries_are_decided_for_but_not_handed_over() -> None:
+    """A loaded host's operators move, and those of a lost one; jobs of queries follow no orders."""
+    problem = asking(topology(3, 8, np.full(8, 300.0)), chain())
+    plan = place(problem)
+    ends = {*problem.sources.node.tolist(), *problem.sinks.tolist()}
+    hosts = problem.nodes.ids.tolist()
+    decider = Decider(problem, plan, TUNING)
+    assert decider.fixed == {hosts[node] for node in ends}
+    busy = int(np.argmax(plan.load))
+    loaded = dict.fromkeys(hosts, UP) | {hosts[busy]: Seen(up=True, share=0.2)}
+    found = [one for now in range(8) for one in decider.decide(loaded, float(now))]
+    (decision,) = found
+    assert decision.delta is not None and moves_of(decision.delta)
+    now = decider.plan()
+    assert verify(now).honest and now.load[busy] <= 60 * (1 + 1e-9)
+    rehearse(problem, plan)
+    with pytest.raises(NovaError, match="take no orders") as caught:
+        refuse_queries(problem)
+    assert "\n" not in str(caught.value)
 
 
 def test_decisions_of_every_kind_are_rehearsed(

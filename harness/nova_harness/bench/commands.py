@@ -152,12 +152,15 @@ def _some(cases: list[Any], other: str = "") -> None:
     show_default=True,
     help="Events timed of each kind.",
 )
+@click.option(
+    "--queries", is_flag=True, help="Of whole queries, three per ten nodes; not joins of pairs."
+)
 @seed_option
 @shared.json_option
 def live(sizes: list[int], as_json: bool, **of_case: Any) -> None:
     """Time live placement's events, kind by kind, each topology in a process of its own.
 
-    Operators have ten joins each, so that moving a sink concerns ten.
+    Joins have ten pairs each, so that moving a sink concerns ten.
     """
     from nova_harness.bench import live as benchmark
     from nova_harness.bench.base import answer, measured

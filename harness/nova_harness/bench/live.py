@@ -17,7 +17,8 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.placement.live import AddWorker, Event, FailNode, LivePlacement
 from nova_core.strategies import create
-from nova_workloads.live_events import SHARES, RandomEvents
+from nova_harness.bench.queries import generated
+from nova_workloads.live_events import RandomEvents, shares_of
 from nova_workloads.topology import generate
 
 if TYPE_CHECKING:
@@ -38,16 +39,19 @@ class Case:
         nodes: of the generated topology.
         seed: of the topology and the events.
         events: timed per kind.
+        queries: whether whole queries are placed, three per ten nodes; else joins of pairs.
     """
 
     nodes: int
     seed: int
     events: int
+    queries: bool = False
 
     @property
     def label(self) -> str:
         """Its name for people."""
-        return f"live placement of {self.nodes:,} nodes"
+        what = "whole queries" if self.queries else "joins"
+        return f"live placement of {what} on {self.nodes:,} nodes"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Measurement:
 
     Attributes:
         nodes: of the topology.
-        joins: of the workload.
+        operators: to be placed; a pair of joined sources is one.
         event: the kind; or the time a failing node takes for each replica it hosts.
         events: how many were timed.
         median: elapsed.
@@ -68,7 +72,7 @@ class Measurement:
     """
 
     nodes: int
-    joins: int
+    operators: int
     event: str
     events: int
     median: float
@@ -81,8 +85,8 @@ class Measurement:
 
 def measure(case: Case) -> list[Measurement]:
     """Time every kind of event on a live placement, warm."""
-    problem = live_problem(case.nodes, case.seed)
-    plan = create("nova", refine=False).place(problem)
+    problem = (generated if case.queries else live_problem)(case.nodes, case.seed)
+    plan = create("nova", refine=False).solve(problem)
     live = LivePlacement(problem, plan)
     sinks = [f"sink-{number}" for number in range(SINKS)]
     random = np.random.default_rng(case.seed)
@@ -98,10 +102,10 @@ def measure(case: Case) -> list[Measurement]:
     # One stream of events for all kinds.
     draw = RandomEvents(live.problem(), case.seed, sinks=sinks)
     measurements = []
-    for kind in SHARES:
+    for kind in shares_of(problem):
         draw.only(kind)
         _timed(live, draw, min(WARM_UP, case.events))
-        measurements.append(_measured(live, draw, kind, case, len(problem.matrix)))
+        measurements.append(_measured(live, draw, kind, case, plan.operator_count))
     measurements.append(_busy_node(problem, plan, case))
     return measurements
 
@@ -154,14 +158,14 @@ def _timed(
 
 
 def _measured(
-    live: LivePlacement, draw: RandomEvents, kind: str, case: Case, joins: int
+    live: LivePlacement, draw: RandomEvents, kind: str, case: Case, operators: int
 ) -> Measurement:
     # A small topology would run out of nodes and sources to remove.
     count = min(case.events, max(50, case.nodes // 20))
     elapsed, used, moves, refused = _timed(live, draw, count)
     return Measurement(
         nodes=case.nodes,
-        joins=joins,
+        operators=operators,
         event=kind,
         events=count,
         median=float(np.median(elapsed)),
@@ -176,9 +180,10 @@ def _measured(
 def _busy_node(problem: Problem, plan: Plan, case: Case) -> Measurement:
     """A node that hosts many replicas fails: time per replica."""
     whole = np.flatnonzero(plan.replica_count == 1)[:REPLICAS]
-    host = int(np.flatnonzero(problem.nodes.worker)[0])
+    ends = np.isin(np.arange(len(problem.nodes)), problem.sinks)
+    host = int(np.flatnonzero(problem.nodes.worker & ~ends)[0])
     capacity = problem.nodes.capacity.copy()
-    capacity[host] += float(problem.required_capacity[whole].sum())
+    capacity[host] += float(plan.graph.required[plan.graph.bodies[whole]].sum())
     instances = plan.instances
     node = np.where(np.isin(instances.pair, whole), host, instances.node)
     busier = problem.with_capacity(capacity)
@@ -195,7 +200,7 @@ def _busy_node(problem: Problem, plan: Plan, case: Case) -> Measurement:
     elapsed, used = min(times)
     return Measurement(
         nodes=case.nodes,
-        joins=len(problem.matrix),
+        operators=plan.operator_count,
         event=BUSY_NODE,
         events=len(times),
         median=elapsed,
@@ -209,10 +214,10 @@ def _busy_node(problem: Problem, plan: Plan, case: Case) -> Measurement:
 
 def summary_table(measurements: Sequence[Measurement]) -> Table:
     """Processor time of every kind of event over the sizes: median and 99th percentile, µs."""
-    sizes = sorted({(m.nodes, m.joins) for m in measurements})
+    sizes = sorted({(m.nodes, m.operators) for m in measurements})
     table = console.table(
         "Live placement: processor time of an event, median / 99th percentile, µs",
-        ["event", *(f">{nodes:,} nodes, {joins:,} joins" for nodes, joins in sizes)],
+        ["event", *(f">{nodes:,} nodes, {many:,} operators" for nodes, many in sizes)],
     )
     for kind in dict.fromkeys(m.event for m in measurements):
         of_size = {m.nodes: m for m in measurements if m.event == kind}

@@ -25,6 +25,7 @@ from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
+    from nova_core.model.problem import Problem
     from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
@@ -176,7 +177,8 @@ def run(
     results = tell["results"]
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
-    answered = shared.load_problem(problem, None, pairs_only=True)
+    answered = shared.load_problem(problem, None)
+    refuse_queries(answered)
     decided = shared.load_plan(plan, answered)
     flows = workload_for(answered, **flow, seconds=None)(0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
@@ -302,6 +304,20 @@ def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
         "p9999_ms": latency.p9999,
         "longest_silence_ms": [round(one, 1) for one in outcome.silence_ms],
     }
+
+
+def refuse_queries(problem: Problem) -> None:
+    """Refuse whole queries: what is decided for them cannot be done to a running job.
+
+    Raises:
+        NovaError: saying what is missing.
+    """
+    if problem.queries:
+        raise NovaError(
+            f"{problem.name}: holds whole queries, whose jobs cannot be handed over yet: their "
+            "sources take no orders to begin and end at a window's boundary, and windows of "
+            "several lengths have none in common; `nova live` tells where operators should run"
+        )
 
 
 def _refuse_added(added: Sequence[str], plan: Plan, engine: ControlledEngine) -> None:

@@ -163,7 +163,7 @@ class Decider:
         self._capacity = dict(zip(nodes.ids.tolist(), nodes.capacity.tolist(), strict=True))
         self._worker = dict(zip(nodes.ids.tolist(), nodes.worker.tolist(), strict=True))
         self._problem = problem
-        ends = {*problem.sources.node.tolist(), *problem.joins.sink.tolist()}
+        ends = {*problem.sources.node.tolist(), *problem.sinks.tolist()}
         self.fixed = frozenset(str(nodes.ids[row]) for row in ends)
         self._looked_at = -math.inf
         left = plan.problem.nodes

@@ -113,11 +113,53 @@ def test_nova_costs_no_more_than_what_it_is_compared_with(
     assert cost["nova"] <= min(cost["source"], cost["sbon-relaxation"])
 
 
+MORE = {
+    "id": "more",
+    "sink": "n0",
+    "operators": [{"id": "j", "kind": "join", "inputs": ["a", "b"]}],
+}
+EVENTS: list[dict[str, Any]] = [
+    {"event": "change-rate", "source": "s0", "rate": 20},
+    {"event": "add-query", "query": MORE},
+    {"event": "change-selectivity", "query": "q", "operator": "f", "selectivity": 0.25},
+    {"event": "move-sink", "operator": "more", "node": "n2"},
+    {"event": "add-source", "source": {"id": "s9", "node": "n4", "stream": "a", "rate": 5}},
+    {"event": "remove-query", "query": "q"},
+]
+
+
+def test_events_are_followed_and_replanned(nova: Any, files: tuple[str, str]) -> None:
+    """`nova live` and `nova replan` take events of whole queries, and journals keep them."""
+    problem, plan = files
+    assert nova("plan", problem, "-o", plan, "--no-baselines").exit_code == 0
+    events, new, changed, journal = (
+        str(Path(plan).with_name(name)) for name in ("e.jsonl", "new.json", "new.yaml", "journal")
+    )
+    Path(events).write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    done = nova("live", problem, plan, "--events", events, "--journal", journal)
+    assert done.exit_code == 0, done.output
+    deltas = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [delta["new_version"] for delta in deltas] == [1, 2, 3, 4, 5, 6]
+    assert [len(delta["added"]) for delta in deltas] == [0, 4, 0, 0, 4, 0]
+    assert len(deltas[-1]["removed"]) == 6
+    again = nova("live", problem, plan, "--events", events, "--journal", journal, "--skip-seen")
+    assert (again.exit_code, again.stdout) == (0, "")
+    made = nova("replan", problem, plan, events, "-o", new, "--problem-output", changed, "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["events"] == len(EVENTS)
+    assert nova("check", new, "-p", changed).exit_code == 0
+    operators = {row["operator"] for row in json.loads(Path(new).read_text())["instances"]}
+    assert operators == {
+        f"more/j({a}*{b})" for a in ("s0", "s2", "s9") for b in ("s1", "s3")
+    }  # fmt: skip
+    assert nova("live", problem, plan, "--pin", "q/k").exit_code == 2
+    text = nova("replan", problem, plan, events, "-o", new).stdout
+    assert "operators added" in text and "operators removed" in text
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        ("live", "{problem}", "{plan}"),
-        ("replan", "{problem}", "{plan}", "events.jsonl", "-o", "new.json"),
         ("translate", "{plan}", "-p", "{problem}", "--engine", "flink", "-o", "out"),
         ("pareto", "{problem}"),
         ("plan", "{problem}", "--strategy", "tree"),
@@ -130,7 +172,6 @@ def test_what_takes_joins_of_pairs_only_says_so_in_one_line(
     problem, plan = files
     assert nova("plan", problem, "-o", plan, "--no-baselines").exit_code == 0
     monkeypatch.chdir(Path(plan).parent)
-    Path("events.jsonl").write_text("")
     refused = nova(*(word.format(problem=problem, plan=plan) for word in command))
     assert refused.exit_code == 2
     assert "joins of pairs" in refused.stderr and len(refused.stderr.strip().splitlines()) == 1

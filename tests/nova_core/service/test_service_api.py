@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,35 @@ def test_events_in_deltas_out(placed: TestClient, tmp_path: Path) -> None:
     told = placed.get("/placements/field/deltas", params={"after": 1, "limit": 1}).json()
     assert told["version"] == 2
     assert [row["to"] for row in told["deltas"][0]["move"]] == ["B"]
+
+
+def test_whole_queries_live(client: TestClient, tmp_path: Path) -> None:
+    strain = {"id": "j", "kind": "join", "inputs": ["T", "H"], "selectivity": 0.2}
+    document = {name: PROBLEM[name] for name in ("nova", "name", "nodes", "sources")}
+    document["queries"] = [{"id": "climate", "sink": "sink", "operators": [strain]}]
+    problem = client.post("/problems", json=document).json()["id"]
+    begun = client.post("/placements", json={"name": "hall", "problem": problem})
+    assert begun.status_code == 201, begun.text
+    post = partial(client.post, "/placements/hall/events")
+    more = {"id": "more", "sink": "B", "operators": [strain]}
+    added = post(json={"event": "add-query", "query": more})
+    assert added.status_code == 200, added.text
+    assert added.json()["added"] == []  # both have the join in common
+    moved = post(json=FAIL_A).json()["move"]
+    assert [row["operator"] for row in moved] == ["climate/j(t1*h1)"]
+    gone = post(json={"event": "remove-query", "query": "climate"}).json()
+    assert gone["renamed"] == [{"operator": "climate/j(t1*h1)", "new": "more/j(t1*h1)"}]
+    refused = post(json={"event": "remove-query", "query": "more"})
+    assert refused.status_code == 409 and "\n" not in refused.json()["error"]
+    told = client.get("/placements/hall/explain", params={"join": "more"}).json()
+    assert [one["hosts"][0]["node"] for one in told["operators"]] == ["B"]
+    for name in ("problem", "plan"):
+        (tmp_path / f"{name}.json").write_bytes(client.get(f"/placements/hall/{name}").content)
+    answered = read_problem(tmp_path / "problem.json")
+    assert [one.id for one in answered.queries] == ["more"]
+    assert read_plan(tmp_path / "plan.json", answered).operator_names().tolist() == [
+        "more/j(t1*h1)"
+    ]
 
 
 def test_a_batch_takes_effect_as_a_whole(placed: TestClient) -> None:
