@@ -8,8 +8,8 @@ sources (paper, section 3.3), decomposable aggregates get partial ones behind th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -119,28 +119,88 @@ def _reaches(name: str, target: str, steps: dict[str, Step]) -> bool:
     return name in steps and any(_reaches(one, target, steps) for one in steps[name].inputs)
 
 
+class Emission(NamedTuple):
+    """How the rate of what an operator emits follows from the rates of what it receives.
+
+    Attributes:
+        row: the operator.
+        kind: its kind; None where filters end that have been moved up from there.
+        inputs: emissions that it receives.
+        share: selectivity; of an aggregate, tuples/s that it emits at most.
+        moved: whether it is a filter that has been moved up.
+        pending: shares that filters let pass: of a join those that were moved up from below it, of
+            what has no kind those that end there.
+    """
+
+    row: int
+    kind: int | None
+    inputs: tuple[int, ...] = ()
+    share: float = 1.0
+    moved: bool = False
+    pending: tuple[float, ...] = ()
+
+    def rates(self, known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Tuples/s, and tuples/s if no filter had been moved up.
+
+        Args:
+            known: the same of the emissions before it.
+        """
+        rate, nominal = known[self.inputs[0]]
+        if self.kind == JOIN:
+            nominal = rate = self.share * min(nominal, known[self.inputs[1]][1])
+            for share in self.pending:
+                rate *= share
+        elif self.kind == AGGREGATE:
+            nominal = rate = min(sum(known[one][0] for one in self.inputs), self.share)
+        elif self.kind is None:
+            for share in self.pending:
+                nominal *= share
+        else:
+            rate *= self.share
+            nominal = nominal if self.moved else nominal * self.share
+        return rate, nominal
+
+
+class Partial(NamedTuple):
+    """Whether an input of an aggregate has a partial one, which depends on its rate.
+
+    Attributes:
+        input: the emission.
+        most: tuples/s that the partial aggregate would emit.
+        node: where the input runs, -1 where that is not fixed.
+        there: whether it has one.
+    """
+
+    input: int
+    most: float
+    node: int
+    there: bool
+
+    def pays(self, rate: float, sources: Sources) -> bool:
+        """Whether the partial aggregate emits less than it receives, and has room."""
+        return self.most < rate and (self.node < 0 or sources.room(self.node) >= rate)
+
+
 @dataclass(frozen=True)
 class _Flow:
     """What one physical operator emits.
 
     Attributes:
         operator: its number.
-        rate: tuples/s.
-        nominal: tuples/s if no filter had been moved up.
+        emission: how much it emits.
         key: key of the sources it comes from, if they have one in common.
         label: names of those sources.
         pending: filters moved up, with their selectivity, whose old place is further downstream.
     """
 
     operator: int
-    rate: float
-    nominal: float
+    emission: int
     key: str
     label: str
     pending: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """An operator before it is a row of the graph's columns, see `nova_core.model.graph.Graph`."""
 
@@ -216,6 +276,9 @@ class Expansion:
     Attributes:
         rows: the operators so far, producers before consumers.
         joins: the query's operator of each join, by its number.
+        emissions: how rates follow from each other.
+        rates: tuples/s of each emission, and tuples/s if no filter had been moved up.
+        partials: which inputs of aggregates have partial ones.
     """
 
     def __init__(self, sources: Sources, rewriting: Rewriting, *, columns: bool) -> None:
@@ -234,6 +297,9 @@ class Expansion:
         self._does: dict[tuple[int, str], bytes] = {}
         self._doing: dict[tuple[Any, ...], int] = {}
         self.joins: dict[int, Join] = {}
+        self.emissions: list[Emission] = []
+        self.rates: list[tuple[float, float]] = []
+        self.partials: list[Partial] = []
         self._streams: dict[str, list[_Flow]] = {}
 
     def add(self, row: Row) -> int:
@@ -300,14 +366,18 @@ class Expansion:
     def stream(self, name: str) -> list[_Flow]:
         """A flow per source of a logical stream."""
         if name not in self._streams:
-            self._streams[name] = [
-                _Flow(
-                    self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row)),
-                    *(one.rate, one.rate, one.key, one.id),
-                )
-                for one in self._available.of(name)
-            ]
+            flows = self._streams[name] = []
+            for one in self._available.of(name):
+                row = self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row))
+                emission = self._emitted(Emission(row, SOURCE), (one.rate, one.rate))
+                flows.append(_Flow(row, emission, one.key, one.id))
         return self._streams[name]
+
+    def _emitted(self, emission: Emission, rates: tuple[float, float]) -> int:
+        """The number of one more emission."""
+        self.emissions.append(emission)
+        self.rates.append(rates)
+        return len(self.emissions) - 1
 
     def query(self, number: int, query: Query, sink: int, place: str) -> None:
         """Add a query's operators and its sink.
@@ -340,7 +410,7 @@ class Expansion:
                 emitted = [
                     self._unary(number, name, operator, one, step.moved) for one in inputs[0]
                 ]
-            flows[operator.id] = [_absorb(flow, step.absorbs) for flow in emitted]
+            flows[operator.id] = [self._absorb(flow, step.absorbs) for flow in emitted]
             if last in step.absorbs:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])
@@ -350,24 +420,25 @@ class Expansion:
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
-        rate = flow.rate * share
+        kind = FILTER if isinstance(operator, Filter) else PROJECT
+        emission = Emission(-1, kind, (flow.emission,), share, moved)
+        rates = emission.rates(self.rates)
         joins = share <= 1
         number = self.add(
             Row(
                 f"{name}({flow.label})",
-                FILTER if isinstance(operator, Filter) else PROJECT,
+                kind,
                 (flow.operator,),
-                rate,
+                rates[0],
                 query=query,
                 root=self.rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
                 logical=operator.id,
             )
         )
-        if moved:
-            pending = (*flow.pending, (operator.id, share))
-            return _Flow(number, rate, flow.nominal, flow.key, flow.label, pending)
-        return _Flow(number, rate, flow.nominal * share, flow.key, flow.label, flow.pending)
+        emitted = self._emitted(emission._replace(row=number), rates)
+        pending = (*flow.pending, (operator.id, share)) if moved else flow.pending
+        return _Flow(number, emitted, flow.key, flow.label, pending)
 
     def _join(
         self,
@@ -402,11 +473,11 @@ class Expansion:
             )
         joined = []
         for one, other in pairs:
-            nominal = operator.selectivity * min(one.nominal, other.nominal)
             pending = one.pending + other.pending
-            rate = nominal
-            for _, share in pending:
-                rate *= share
+            shares = tuple(share for _, share in pending)
+            read = (one.emission, other.emission)
+            emission = Emission(-1, JOIN, read, operator.selectivity, pending=shares)
+            rates = emission.rates(self.rates)
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
             number = self.add(
@@ -414,7 +485,7 @@ class Expansion:
                     f"{name}({label})",
                     JOIN,
                     ends,
-                    rate,
+                    rates[0],
                     query=query,
                     parts=operator.keys,
                     logical=operator.id,
@@ -422,7 +493,8 @@ class Expansion:
             )
             self.joins.setdefault(number, operator)
             key = one.key if one.key == other.key else ""
-            joined.append(_Flow(number, rate, nominal, key, label, pending))
+            emitted = self._emitted(emission._replace(row=number), rates)
+            joined.append(_Flow(number, emitted, key, label, pending))
         return joined
 
     def _aggregate(
@@ -444,7 +516,8 @@ class Expansion:
         results = []
         for key, members in groups.items():
             whole = f"{name}({key})" if key else name
-            emitted = min(sum(flow.rate for flow in members), most)
+            emission = Emission(-1, AGGREGATE, tuple(one.emission for one in members), most)
+            rates = emission.rates(self.rates)
             ends = [
                 self._partial(query, whole, operator, flow, most)
                 if self._rewriting.split_aggregates and operator.decomposable and len(members) > 1
@@ -456,22 +529,24 @@ class Expansion:
                     whole,
                     AGGREGATE,
                     tuple(ends),
-                    emitted,
+                    rates[0],
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
                     logical=operator.id,
                 )
             )
-            label = key or operator.id
-            results.append(_Flow(number, emitted, emitted, key, label))
+            emitted = self._emitted(emission._replace(row=number), rates)
+            results.append(_Flow(number, emitted, key, key or operator.id))
         return results
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        root = self.rows[self.rows[flow.operator].root]
-        here = root.node < 0 or self._available.room(root.node) >= flow.rate
-        if most >= flow.rate or not here:
+        node = self.rows[self.rows[flow.operator].root].node
+        partial = Partial(flow.emission, most, node, True)
+        there = partial.pays(self.rates[flow.emission][0], self._available)
+        self.partials.append(partial._replace(there=there))
+        if not there:
             return flow.operator
         return self.add(
             Row(
@@ -486,14 +561,15 @@ class Expansion:
             )
         )
 
-
-def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:
-    nominal = flow.nominal
-    for name, share in flow.pending:
-        if name in absorbs:
-            nominal *= share
-    pending = tuple(one for one in flow.pending if one[0] not in absorbs)
-    return _Flow(flow.operator, flow.rate, nominal, flow.key, flow.label, pending)
+    def _absorb(self, flow: _Flow, absorbs: list[str]) -> _Flow:
+        """What an operator emits once filters end that have been moved up from behind it."""
+        ends = tuple(share for name, share in flow.pending if name in absorbs)
+        if not ends:
+            return flow
+        emission = Emission(flow.operator, None, (flow.emission,), pending=ends)
+        pending = tuple(one for one in flow.pending if one[0] not in absorbs)
+        emitted = self._emitted(emission, emission.rates(self.rates))
+        return replace(flow, emission=emitted, pending=pending)
 
 
 def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:

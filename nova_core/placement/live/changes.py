@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nova_core.model.plan_delta import (
     Cut,
     CutRow,
@@ -34,10 +36,13 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     ids = state.nodes.ids
     rows, points = state.changed.changes(state.version)
     staying: dict[int, tuple[int, ...]] = {}
-    row_of = {operator: row for row, operator in enumerate(rows[:, 0].tolist())}
-    for number in state.demand.order(row_of):
-        operator, was, host, shifted = rows[row_of[number]].tolist()
-        old_point, point = points[row_of[number]].tolist()
+    if state.demand.links_operators:
+        row_of = {operator: row for row, operator in enumerate(rows[:, 0].tolist())}
+        order = np.array([row_of[one] for one in state.demand.order(row_of)], np.int64)
+        rows, points = rows[order], points[order]
+    for (operator, was, host, shifted), (old_point, point) in zip(
+        rows.tolist(), points.tolist(), strict=True
+    ):
         name = state.names[operator]
         if shifted:
             before = None if was == ABSENT else old_point

@@ -114,6 +114,10 @@ class PairDemand:
         """Operators that feed each other, producers first: of pairs, none do."""
         return [[one] for one in some]
 
+    def order(self, some: Iterable[int]) -> list[int]:
+        """Operators in an order that stays when the state is compacted."""
+        return sorted(some)
+
     def cut(self, operator: int, hosts: Hosts, sigma: float | None, limit: float) -> Cut | None:
         """Pieces along one input; None for a pair, which is cut as a grid."""
         return None

@@ -18,8 +18,7 @@ from nova_core.model.problem import Floats
 from nova_core.placement.cutting import Cut
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.settle import Limits
-from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED
+from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
 from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
@@ -56,7 +55,7 @@ class Placer:
         self.pinned = dict.fromkeys(policy.pinned, True)
         self.state_bytes = dict(policy.state_bytes)
         self._largest = float(state.largest * (1 + SLACK))
-        self._limits = np.array(
+        self.limits = np.array(
             Limits(policy.gain, policy.gain_share, state.c_min, self._largest, 1 - SLACK)
         )
         self._node, self._cost = np.empty(1, np.int64), np.empty(1)
@@ -432,7 +431,7 @@ class Placer:
             return
         for run, other in self._runs(some):
             if run:
-                self.state.settle(run, self._limits)
+                self.state.settle(run, self.limits)
             if other is not None:
                 self.improve(other)
 
@@ -442,7 +441,7 @@ class Placer:
         if not self.state_bytes:
             free = [one for one in group if self._may_go(one)]
             if len(free) > 1:
-                s.place_tree(free, self._limits)
+                s.place_tree(free, self.limits)
         for one in group:
             self.improve(one)
 
@@ -456,7 +455,7 @@ class Placer:
         """Recompute virtual positions and `improve` each operator, in one batch if possible."""
         alone, linked = self._apart(some)
         if alone and not linked and self._room_and_gain_decide and self._run_whole(alone):
-            self.state.settle(list(alone), self._limits, recompute=True)
+            self.state.settle(list(alone), self.limits, recompute=True)
         else:
             self.state.recompute_points(some)
             self.improve_all(some)
@@ -492,7 +491,7 @@ class Placer:
         for run, other in self._runs(alone):
             rest = run
             while rest:
-                settled = self.state.settle(rest, self._limits, recompute, leave)
+                settled = self.state.settle(rest, self.limits, recompute, leave)
                 if settled < len(rest):
                     self.state.detach(rest[settled])
                     self.place(rest[settled], overload)
@@ -508,7 +507,7 @@ class Placer:
         for group in s.demand.groups(some):
             whole = [one for one in group if s.size(one) <= self._largest]
             if whole:
-                s.place_tree(whole, self._limits)
+                s.place_tree(whole, self.limits)
             left = [one for one in group if s.operators.row.item(one, HOST) == NOWHERE]
             for one in self.largest_first(left):
                 self.place(one, overload)

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.expansion import Expansion, Row, SourceOf
+from nova_core.model.expansion import Emission, Expansion, Partial, Row, SourceOf
 from nova_core.model.graph import JOIN, SINK, SOURCE
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 # Who reads an operator: another one, or a query's sink as -1 less the query; and on which side.
 Reader = tuple[int, int]
-# What something reads: an operator, or `FIRST_SOURCE` less a source; and tuples/s.
-Inputs = tuple[tuple[int, float], ...]
 
 
 @dataclass(eq=False)
@@ -57,6 +55,7 @@ class _Use:
         key: what it does, to which inputs, and at which rates.
         logical: id of the queries' operator.
         operator: the operator it runs as or with; of a source `FIRST_SOURCE` less the source.
+        rate: tuples/s that it emits.
         users: queries that do this, each with its name for it, less the query's.
     """
 
@@ -64,7 +63,21 @@ class _Use:
     key: Any
     logical: str
     operator: int
+    rate: float
     users: dict[int, str] = field(default_factory=dict)
+
+    def key_at(self, rate: float) -> Any:
+        """Its key at another rate; what is not shared has the same."""
+        return self.key if len(self.key) == 2 else (*self.key[:2], rate, *self.key[3:])
+
+    def set(self, key: Any, rate: float) -> None:
+        """Give it another key and rate."""
+        self.key, self.rate = key, rate
+
+
+# What something reads: an operator, or `FIRST_SOURCE` less a source; and whose tuples these are,
+# the operator's or those of what runs with it; None for a source's own.
+Inputs = tuple[tuple[int, _Use | None], ...]
 
 
 class _Body(NamedTuple):
@@ -73,35 +86,47 @@ class _Body(NamedTuple):
     Attributes:
         use: what it does.
         kind: row of `nova_core.model.graph.KINDS`.
-        inputs: what it reads, an operator or `FIRST_SOURCE` less a source, and tuples/s.
-        rate: tuples/s that it emits.
+        inputs: what it reads.
         parts: into how many shares it can be cut.
         combines: whether it can be computed of parts of its inputs.
         join: the query's operator of a join.
         depth: operators on the longest way from a source.
         before: ways from sources.
-        readers: who reads it, and tuples/s.
+        readers: who reads it, and whose tuples.
         after: ways to sinks.
     """
 
     use: _Use
     kind: int
     inputs: Inputs
-    rate: float
     parts: int
     combines: bool
     join: Join | None
     depth: int
     before: int
-    readers: tuple[tuple[Reader, float], ...] = ()
+    readers: tuple[tuple[Reader, _Use | None], ...] = ()
     after: int = 0
 
     @property
-    def rates(self) -> tuple[float, float, float]:
-        """Tuples/s of the left and the right input and of the output."""
-        rates = [rate for _, rate in self.inputs]
-        left, right = rates if self.kind == JOIN else (sum(rates), 0.0)
-        return left, right, self.rate
+    def linked_with(self) -> tuple[list[int], set[Reader]]:
+        """What it reads, and who reads it."""
+        return [other for other, _ in self.inputs], {reader for reader, _ in self.readers}
+
+
+class _Trace(NamedTuple):
+    """How a query's rates follow from those of sources.
+
+    Attributes:
+        uses: of each physical operator, None for sources and the sink.
+        sources: of each the source, -1 for others.
+        emissions: of the expansion.
+        partials: of the expansion.
+    """
+
+    uses: list[_Use | None]
+    sources: list[int]
+    emissions: list[Emission]
+    partials: list[Partial]
 
 
 class QueryDemand:
@@ -130,6 +155,8 @@ class QueryDemand:
         self._shared: dict[Any, _Use] = {}
         self._uses: dict[int, dict[str, _Use]] = {}
         self._bodies: dict[int, _Body] = {}
+        self._traces: dict[int, _Trace] = {}
+        self._available = _Sources(self)
         # Sources of each stream, and queries that read it.
         self._sources: dict[str, dict[int, None]] = {}
         self._readers: dict[str, dict[int, None]] = {}
@@ -146,8 +173,7 @@ class QueryDemand:
         """Register a query of the plan; its operators have rows by their names."""
         number = self._register(query)
         change = _Change(known=known)
-        rows, joins = self._expanded(number)
-        results = self._adopt(number, rows, joins, change)
+        results = self._adopt(number, self._expanded(number), change)
         self._note_readers(change.bodies, [(number, results)], [])
 
     def _register(self, query: Query) -> int:
@@ -177,15 +203,15 @@ class QueryDemand:
         for row in sorted(self._sources.get(stream, ())):
             yield SourceOf(row, s.ids[row], s.node.item(row), s.rate.item(row), s.key[row])
 
-    def _expanded(self, number: int) -> tuple[list[Row], dict[int, Join]]:
+    def _expanded(self, number: int) -> Expansion:
         """A query's physical operators."""
         s, query = self._s, self._queries[number]
-        expansion = Expansion(_Sources(self), s.rewriting, columns=bool(s.base.streams))
+        expansion = Expansion(self._available, s.rewriting, columns=bool(s.base.streams))
         expansion.query(number, query, s.node_index[query.sink], f"query {query.id!r}")
         for row in expansion.rows:
             if not math.isfinite(row.rate):
                 raise ProblemError(f"operator {row.id!r}: emits {row.rate} tuples/s; use less")
-        return expansion.rows, expansion.joins
+        return expansion
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -216,22 +242,26 @@ class QueryDemand:
         s, body = self._s, self._bodies[operator]
         inputs: list[LogicalLink] = []
         outputs: list[LogicalLink] = []
-        for side, (other, rate) in enumerate(body.inputs):
+        for side, (other, carried) in enumerate(body.inputs):
             before = self._bodies[other].before if other >= 0 else 1
-            weight = self._weight(rate, before * body.after)
+            weight = self._weight(self._rate(other, carried), before * body.after)
             node = NOWHERE if other >= 0 else s.sources.node.item(FIRST_SOURCE - other)
             inputs.append((other, node, weight, side, -1))
         # In an order that stays when the state is compacted.
         names = self._s.names
-        for (reader, side), rate in sorted(
-            body.readers, key=lambda of: (of[0][0] < 0, names[of[0][0]] if of[0][0] >= 0 else "", of[0])
+        for (reader, side), carried in sorted(
+            body.readers,
+            key=lambda of: (of[0][0] < 0, names[of[0][0]] if of[0][0] >= 0 else "", of[0]),
         ):
             if reader >= 0:
-                weight = self._weight(rate, body.before * self._bodies[reader].after)
+                weight = self._weight(
+                    self._rate(operator, carried), body.before * self._bodies[reader].after
+                )
                 outputs.append((reader, NOWHERE, weight, -1, side))
             else:
                 sink = s.node_index[self._queries[-1 - reader].sink]
-                outputs.append((TO_SINK, sink, self._weight(rate, body.before), -1, 0))
+                weight = self._weight(self._rate(operator, carried), body.before)
+                outputs.append((TO_SINK, sink, weight, -1, 0))
         return inputs, outputs
 
     def _weight(self, rate: float, ways: int) -> float:
@@ -239,9 +269,21 @@ class QueryDemand:
         weights = {"latency": 1.0, "network-usage": rate, "source-latency": float(ways)}
         return weights[self._s.objective]
 
+    def _rate(self, producer: int, carried: _Use | None) -> float:
+        """Tuples/s of what is read of a producer."""
+        if carried is not None:
+            return carried.rate
+        return self._s.sources.rate.item(FIRST_SOURCE - producer)
+
     def input_rates(self, operator: int) -> list[float]:
         """Tuples/s of each input."""
-        return [rate for _, rate in self._bodies[operator].inputs]
+        return [self._rate(other, carried) for other, carried in self._bodies[operator].inputs]
+
+    def _rates(self, body: _Body) -> tuple[float, float, float]:
+        """Tuples/s of the left and the right input of an operator, and of its output."""
+        rates = [self._rate(other, carried) for other, carried in body.inputs]
+        left, right = rates if body.kind == JOIN else (sum(rates), 0.0)
+        return left, right, body.use.rate
 
     def groups(self, some: Iterable[int]) -> list[list[int]]:
         """Operators that feed each other, producers first."""
@@ -353,10 +395,95 @@ class QueryDemand:
         self._expand_anew(placer, readers, overload)
 
     def change_rate(self, placer: Placer, source: int, rate: float, overload: bool) -> None:
-        """A source's rate changes."""
+        """A source's rate changes; what reads it stays where it still fits."""
         s = self._s
         s.set(s.sources.rate, source, rate)
-        self._expand_anew(placer, self._readers.get(s.sources.stream[source], {}), overload)
+        numbers = sorted(self._readers.get(s.sources.stream[source], {}))
+        rates = self._new_rates(numbers)
+        if rates is None:
+            self._expand_anew(placer, numbers, overload)
+            return
+        self._set_use_rates(rates)
+        changed = [use.operator for use in self._used_by(numbers)]
+        placed = self._resize(placer, dict.fromkeys(changed))
+        by_rate = s.objective == "network-usage"
+        if by_rate:
+            for one in self.order(changed):
+                s.changed.keep_one(one)
+                s.link(one)
+            s.recompute_points(changed)
+        placer.put_back(placed, overload)
+        if by_rate:
+            placer.improve_all(changed)
+
+    def _resize(self, placer: Placer, some: Iterable[int]) -> dict[int, int | Pieces]:
+        """Give operators their rates; where those ran that do not fit there any more."""
+        s, rate = self._s, self._s.operators.rate
+        changed: dict[int, tuple[float, float, float]] = {}
+        for one in some:
+            new = self._rates(self._bodies[one])
+            if new != tuple(rate[one].tolist()):
+                changed[one] = new
+                s.old_rates.setdefault(one, (rate.item(one, LEFT), rate.item(one, RIGHT)))
+        fits: set[int] = set()
+        if not (s.c_min or s.overloaded):
+            host = s.operators.host
+            whole = [one for one in placer.largest_first(changed) if host.item(one) >= 0]
+            new_rates = np.array([changed[one] for one in whole])
+            fits = s.resize(whole, new_rates, placer.limits)
+        placed: dict[int, int | Pieces] = {}
+        for one, rates in changed.items():
+            if one in fits:
+                continue
+            place = s.detach(one)
+            if place is not None:
+                placed[one] = place
+            s.assign(s.operators, "rate", one, np.array(rates))
+        return placed
+
+    def _used_by(self, numbers: Iterable[int]) -> Iterator[_Use]:
+        """Operators that are placed, of some queries."""
+        for number in numbers:
+            for use in self._uses[number].values():
+                if use.operator >= 0 and self._bodies[use.operator].use is use:
+                    yield use
+
+    def _new_rates(self, numbers: Iterable[int]) -> dict[_Use, float] | None:
+        """Rates that are not what they were; None where queries do other things at these.
+
+        Inputs may have partial aggregates or none then, and what was the same may differ.
+        """
+        found: dict[_Use, float] = {}
+        for number in numbers:
+            trace = self._traces[number]
+            known = self._known(trace)
+            for emission, (rate, _) in zip(trace.emissions, known, strict=True):
+                use = trace.uses[emission.row]
+                # One operator cannot have two rates; what has no kind is none of its own.
+                if use is None or emission.kind is None:
+                    continue
+                if found.setdefault(use, rate) != rate:
+                    return None
+            for partial in trace.partials:
+                if partial.pays(known[partial.input][0], self._available) != partial.there:
+                    return None
+        changed = {use: rate for use, rate in found.items() if rate != use.rate}
+        keys = {use.key_at(rate) for use, rate in changed.items()}
+        if len(keys) < len(changed) or any(
+            key in self._shared and self._shared[key] not in changed for key in keys
+        ):
+            return None
+        return changed
+
+    def _set_use_rates(self, rates: dict[_Use, float]) -> None:
+        """Give what queries do other rates; it stays shared as it is."""
+        s = self._s
+        for use in rates:
+            s.drop(self._shared, use.key)
+        for use, rate in rates.items():
+            s.on_undo(use.set, use.key, use.rate)
+            use.set(use.key_at(rate), rate)
+            s.put(self._shared, use.key, use)
 
     def capacity_changed(self, placer: Placer, node: int, overload: bool) -> None:
         """Partial aggregates run where sources have room for them."""
@@ -364,7 +491,32 @@ class QueryDemand:
         if s.rewriting.split_aggregates:
             streams = (s.sources.stream[source] for source in s.sources_on.of(node))
             numbers = {n: None for stream in streams for n in self._readers.get(stream, ())}
-            self._expand_anew(placer, numbers, overload)
+            differ = [n for n in numbers if self._partials_differ(n, node)]
+            if differ:
+                self._expand_anew(placer, differ, overload)
+
+    def _partials_differ(self, number: int, node: int) -> bool:
+        """Whether partial aggregates of a query come or go with the room of a node."""
+        trace = self._traces[number]
+        if all(partial.node != node for partial in trace.partials):
+            return False
+        known = self._known(trace)
+        return any(
+            partial.pays(known[partial.input][0], self._available) != partial.there
+            for partial in trace.partials
+        )
+
+    def _known(self, trace: _Trace) -> list[tuple[float, float]]:
+        """Present rates of a query's emissions."""
+        known: list[tuple[float, float]] = []
+        for emission in trace.emissions:
+            source = trace.sources[emission.row]
+            if source < 0:
+                known.append(emission.rates(known))
+            else:
+                rate = self._s.sources.rate.item(source)
+                known.append((rate, rate))
+        return known
 
     def add_query(self, placer: Placer, event: AddQuery, overload: bool) -> None:
         """A query starts."""
@@ -391,6 +543,7 @@ class QueryDemand:
         s.drop(self._queries, number)
         s.drop(self._number, event.query)
         s.drop(self._uses, number)
+        s.drop(self._traces, number)
         s.drop(self._results, number)
         s.drop(self._sinks[s.node_index[query.sink]], number)
         for stream in self._streams(query):
@@ -449,29 +602,32 @@ class QueryDemand:
             ends: whether these queries end instead.
         """
         s, some = self._s, sorted(numbers)
-        expanded = [] if ends else [(number, *self._expanded(number)) for number in some]
+        expanded = [] if ends else [(number, self._expanded(number)) for number in some]
         change = _Change(before=self._release(some))
         results: list[tuple[int, Inputs]] = [(number, ()) for number in some if ends]
-        for number, rows, joins in expanded:
-            results.append((number, self._adopt(number, rows, joins, change)))
+        for number, expansion in expanded:
+            results.append((number, self._adopt(number, expansion, change)))
         had = {use.operator for use in change.before.values() if use.operator in self._bodies}
         gone = [
             one for one in sorted(had - change.bodies.keys()) if not self._bodies[one].use.users
         ]
         for one in gone:
             s.detach(one)
-        placed = self._set_rates(change, had)
-        changed = self._note_readers(change.bodies, results, gone)
+        rewired = self._note_readers(change.bodies, results, gone)
         for one in gone:
             s.assign(s.operators, "alive", one, False)
             s.drop(self._bodies, one)
+        placed = self._resize(placer, change.bodies)
+        for one, like in change.like.items():
+            if (host := s.operators.row.item(like, HOST)) >= 0:
+                placed[one] = host
         used = {use.operator for number in some for use in self._uses[number].values()}
         renamed = self._name(((had | used) - set(gone)) & self._bodies.keys(), change)
-        changed |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
-        for one in self.order(changed):
+        rewired |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
+        for one in self.order(rewired):
             s.changed.keep_one(one)
             s.link(one)
-        concerned = sorted(changed) if ends else self._operators_of(some)
+        concerned = sorted(rewired) if ends or not rewired else self._operators_of(some)
         s.recompute_points(concerned)
         placer.put_back(placed, overload)
         new = [one for one in change.new if one not in placed]
@@ -490,20 +646,20 @@ class QueryDemand:
             s.put(self._uses, number, {})
         return before
 
-    def _adopt(
-        self, number: int, rows: Sequence[Row], joins: dict[int, Join], change: _Change
-    ) -> Inputs:
+    def _adopt(self, number: int, expansion: Expansion, change: _Change) -> Inputs:
         """Have a query use what there is, and what is new; what its sink receives."""
         s, skip = self._s, len(self._queries[number].id) + 1
-        uses: dict[str, _Use] = {}
+        rows, uses = expansion.rows, dict[str, _Use]()
+        used: list[_Use | None] = []
         tokens: list[int] = []
         runs: list[int] = []
         results: Inputs = ()
         for index, row in enumerate(rows):
-            inputs = tuple((runs[one], rows[one].rate) for one in row.inputs)
+            inputs = tuple((runs[one], used[one]) for one in row.inputs)
             if row.kind in (SOURCE, SINK):
                 tokens.append(-1 - row.source)
                 runs.append(FIRST_SOURCE - row.source)
+                used.append(None)
                 results = inputs
                 continue
             local, read = row.id[skip:], tuple(tokens[one] for one in row.inputs)
@@ -515,7 +671,7 @@ class QueryDemand:
                 body = row.root == index
                 operator = self._row_for(number, local, row, change) if body else runs[row.root]
                 s.set(self._next, 1, self._next[1] + 1)
-                use = _Use(self._next[1], key, row.logical, operator)
+                use = _Use(self._next[1], key, row.logical, operator, row.rate)
                 s.put(self._shared, key, use)
                 if body:
                     above = [self._body(one, change) for one, _ in inputs if one >= 0]
@@ -524,10 +680,9 @@ class QueryDemand:
                         use,
                         row.kind,
                         inputs,
-                        row.rate,
                         row.parts,
                         row.combines,
-                        joins.get(index),
+                        expansion.joins.get(index),
                         depth=1 + max((one.depth for one in above), default=0),
                         before=sum(ways),
                     )
@@ -535,7 +690,10 @@ class QueryDemand:
             uses[local] = use
             tokens.append(use.token)
             runs.append(use.operator)
+            used.append(use)
         s.put(self._uses, number, uses)
+        sources = [row.source for row in rows]
+        s.put(self._traces, number, _Trace(used, sources, expansion.emissions, expansion.partials))
         return results
 
     def _body(self, operator: int, change: _Change) -> _Body:
@@ -555,26 +713,6 @@ class QueryDemand:
             change.like[new] = here
         return new
 
-    def _set_rates(self, change: _Change, had: Collection[int]) -> dict[int, int | Pieces]:
-        """Give operators their rates; where those that change, or are split off, ran before."""
-        s = self._s
-        placed: dict[int, int | Pieces] = {}
-        for new, old in change.like.items():
-            host = s.operators.row.item(old, HOST)
-            if host >= 0:
-                placed[new] = host
-        for one, body in change.bodies.items():
-            old_rates, rates = s.operators.rate[one].tolist(), list(body.rates)
-            if old_rates == rates and (one not in had or self._bodies[one].inputs == body.inputs):
-                continue
-            if one in had:
-                s.old_rates.setdefault(one, (old_rates[LEFT], old_rates[RIGHT]))
-                place = s.detach(one)
-                if place is not None:
-                    placed[one] = place
-            s.assign(s.operators, "rate", one, np.array(rates))
-        return placed
-
     def _note_readers(
         self,
         bodies: dict[int, _Body],
@@ -583,18 +721,18 @@ class QueryDemand:
     ) -> set[int]:
         """Note who reads what, and how many ways there are; the operators with other links."""
         s = self._s
-        readers: dict[int, dict[Reader, float]] = {}
+        readers: dict[int, dict[Reader, _Use | None]] = {}
 
-        def of(operator: int) -> dict[Reader, float]:
+        def of(operator: int) -> dict[Reader, _Use | None]:
             if operator not in readers:
                 known = self._bodies.get(operator)
                 readers[operator] = dict(known.readers) if known else {}
             return readers[operator]
 
         def edit(reader: int, inputs: Inputs, reads: bool) -> None:
-            for side, (producer, rate) in enumerate(inputs):
+            for side, (producer, carried) in enumerate(inputs):
                 if producer >= 0 and reads:
-                    of(producer)[reader, side] = rate
+                    of(producer)[reader, side] = carried
                 elif producer >= 0:
                     of(producer).pop((reader, side), None)
 
@@ -608,10 +746,18 @@ class QueryDemand:
         for one, body in bodies.items():
             edit(one, body.inputs, True)
         changed = (bodies.keys() | readers.keys()) - set(gone)
+        rewired: set[int] = set()
+        by_rate = s.objective == "network-usage"
         for one in changed:
-            body = bodies.get(one) or self._bodies[one]
-            s.put(self._bodies, one, body._replace(readers=tuple(of(one).items())))
-        return changed | self._count_ways(changed)
+            old = self._bodies.get(one)
+            body = (bodies.get(one) or self._bodies[one])._replace(
+                readers=tuple(of(one).items()), after=old.after if old else 0
+            )
+            if by_rate or old is None or old.linked_with != body.linked_with:
+                rewired.add(one)
+            s.put(self._bodies, one, body)
+        ways = self._count_ways(changed)
+        return rewired | ways if s.objective == "source-latency" else rewired
 
     def _count_ways(self, changed: Collection[int]) -> set[int]:
         """Count the ways to sinks from operators that changed, and from those above them."""

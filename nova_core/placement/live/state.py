@@ -534,6 +534,30 @@ class LiveState(Undoable):
             if old != new:
                 self._move_back(one, int(old), int(new), free_old, free_new)
 
+    def resize(self, some: list[int], rates: Floats, limits: Floats) -> set[int]:
+        """Give whole operators other rates where they run, and say which of them fit there.
+
+        The others stay as they are. For states without C_min, in which no node is overloaded.
+
+        Args:
+            some: operators.
+            rates: (k, 3) tuples/s of both inputs and the output.
+            limits: see `kernels.live.settle.Limits`.
+        """
+        if not some:
+            return set()
+        rows = np.array(some)
+        old, hosts = self.operators.rate[rows], self.operators.host[rows]
+        fits, before = np.empty(len(rows), bool), np.empty(len(rows))
+        kernels.resize(self.tables, rows, rates, limits, fits, before)
+        self.on_undo(self._unresize, rows, old, hosts, before)
+        return set(rows[fits].tolist())
+
+    def _unresize(self, some: Ints, rates: Floats, hosts: Ints, before: Floats) -> None:
+        self.operators.rate[some] = rates
+        for host, free in zip(hosts[::-1].tolist(), before[::-1].tolist(), strict=True):
+            self._restore_free(host, free)
+
     def place_tree(self, some: list[int], limits: Floats) -> int:
         """Place or improve operators of a query together, see `kernels.live.trees`.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.live.host_tree import (
     NONE,
     HostTree,
@@ -19,7 +19,9 @@ from nova_core.placement.kernels.live.host_tree import (
     set_free,
 )
 from nova_core.placement.kernels.live.tables import (
+    ENOUGH,
     HOST,
+    LARGEST,
     LEG,
     LEGS,
     LINKED,
@@ -252,6 +254,40 @@ def point_legs(operators: Operators, legs: Legs, operator: int, node: int) -> No
 def move(tables: Tables, operator: int, new: int) -> tuple[float, float]:
     """`move_operator` in all tables."""
     return move_operator(tables.tree, tables.loads, tables.operators, tables.legs, operator, new)
+
+
+@njit(cache=True, nogil=True)
+def resize(
+    tables: Tables, some: Ints, rates: Floats, limits: Floats, fits: Bools, before: Floats
+) -> None:
+    """Give whole operators other rates where they run, if they fit there.
+
+    Args:
+        tables: all of them; changed.
+        some: (k,) operators.
+        rates: (k, 3) tuples/s of both inputs and the output.
+        limits: see `settle.Limits`: the largest operator, and what counts as room.
+        fits: (k,) filled with whether each has its new rates; else it keeps the old ones.
+        before: (k,) filled with what was free on its host, tuples/s, one after the other.
+    """
+    tree, loads, operators = tables.tree, tables.loads, tables.operators
+    largest, enough = limits[LARGEST], limits[ENOUGH]
+    for k in range(len(some)):
+        host = operators.row[some[k], HOST]
+        before[k] = loads.free[host]
+        loads.free[host] += operators.rate[some[k], 0] + operators.rate[some[k], 1]
+    for k in range(len(some)):
+        host, size = operators.row[some[k], HOST], rates[k, 0] + rates[k, 1]
+        fits[k] = size <= largest and loads.free[host] >= size * enough
+        if fits[k]:
+            operators.rate[some[k]] = rates[k]
+        else:
+            size = operators.rate[some[k], 0] + operators.rate[some[k], 1]
+        loads.free[host] -= size
+    for k in range(len(some)):
+        host = operators.row[some[k], HOST]
+        if tree.slot[0, host] != NONE:
+            set_free(tree, tree.slot[0, host], loads.free[host])
 
 
 @njit(cache=True, nogil=True)

@@ -34,6 +34,7 @@ from nova_core.placement.kernels.live.tables import (
     LEGS,
     RIGHT,
     Legs,
+    Limits,
     Loads,
     Operators,
     Places,
@@ -44,24 +45,6 @@ from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
 
 # In place of a slot: one that is to be looked for when its join's turn comes; a join that stays.
 _LATER, _STAYS = -2, -3
-
-
-class Limits(NamedTuple):
-    """When joins move, and where they fit.
-
-    Attributes:
-        gain: least gain of a move, in the objective's unit.
-        gain_share: least gain as a share of what a join costs now.
-        minimum: least room a host must have, tuples/s.
-        largest: largest join that may be whole, tuples/s.
-        enough: share of a need that counts as room for all of it.
-    """
-
-    gain: float
-    gain_share: float
-    minimum: float
-    largest: float
-    enough: float
 
 
 class _Group(NamedTuple):

@@ -99,6 +99,28 @@ class Kept(NamedTuple):
     counts: Ints
 
 
+class Limits(NamedTuple):
+    """When operators move, and where they fit; kernels get it as an array.
+
+    Attributes:
+        gain: least gain of a move, in the objective's unit.
+        gain_share: least gain as a share of what an operator costs now.
+        minimum: least room a host must have, tuples/s.
+        largest: largest operator that may be whole, tuples/s.
+        enough: share of a need that counts as room for all of it.
+    """
+
+    gain: float
+    gain_share: float
+    minimum: float
+    largest: float
+    enough: float
+
+
+# Places of `Limits` in the array.
+LARGEST, ENOUGH = 3, 4
+
+
 class Tables(NamedTuple):
     """All of them, as kernels take them that events call.
 

@@ -26,7 +26,6 @@ from nova_core.placement.kernels.live.host_tree import (
     set_free,
 )
 from nova_core.placement.kernels.live.hosts import host_cost, move_operator
-from nova_core.placement.kernels.live.settle import Limits
 from nova_core.placement.kernels.live.tables import (
     HOST,
     INPUTS,
@@ -35,6 +34,7 @@ from nova_core.placement.kernels.live.tables import (
     LEGS,
     RIGHT,
     Legs,
+    Limits,
     Loads,
     Operators,
     Places,
