@@ -109,7 +109,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         virtual=virtual,
         renamed=[
             RenamedRow(operator=old, new=state.names[operator])
-            for operator, old in state.renamed.items()
+            for operator, old in sorted(state.renamed.items(), key=lambda row: row[1])
             if state.operators.alive[operator] and old != state.names[operator]
         ],
         old_breaks=list(old_breaks),

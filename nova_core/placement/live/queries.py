@@ -247,12 +247,7 @@ class QueryDemand:
             weight = self._weight(self._rate(other, carried), before * body.after)
             node = NOWHERE if other >= 0 else s.sources.node.item(FIRST_SOURCE - other)
             inputs.append((other, node, weight, side, -1))
-        # In an order that stays when the state is compacted.
-        names = self._s.names
-        for (reader, side), carried in sorted(
-            body.readers,
-            key=lambda of: (of[0][0] < 0, names[of[0][0]] if of[0][0] >= 0 else "", of[0]),
-        ):
+        for (reader, side), carried in sorted(body.readers, key=self._reader_order):
             if reader >= 0:
                 weight = self._weight(
                     self._rate(operator, carried), body.before * self._bodies[reader].after
@@ -263,6 +258,13 @@ class QueryDemand:
                 weight = self._weight(self._rate(operator, carried), body.before)
                 outputs.append((TO_SINK, sink, weight, -1, 0))
         return inputs, outputs
+
+    def _reader_order(self, of: tuple[Reader, _Use | None]) -> tuple[int, str, int, int]:
+        """An order of readers that stays when the state is compacted, see `tables._leg_order`."""
+        (reader, side), _ = of
+        if reader >= 0:
+            return 0, self._s.names[reader], 0, side
+        return 1, "", -1 - reader, 0
 
     def _weight(self, rate: float, ways: int) -> float:
         """What each ms of a link counts, see `nova_core.model.objectives.link_weights`."""

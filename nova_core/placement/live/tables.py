@@ -275,6 +275,20 @@ class OperatorRows(_Rows):
         )
 
 
+def _leg_order(graph: Graph, whose: Ints, link: Ints, receives: Bools) -> Ints:
+    """Legs by operator: inputs, then operators that read it by their names, then sinks.
+
+    `QueryDemand.links` has the same order, so that sums are the same to the last bit.
+    """
+    consumer, side = graph.links.consumer[link], graph.links.side[link]
+    rank = np.empty(len(graph.bodies), np.int64)
+    rank[np.argsort(graph.names, kind="stable")] = np.arange(len(rank))
+    to_sink = graph.body_of[consumer] < 0
+    reader = np.where(to_sink, graph.query[consumer], rank[graph.body_of[consumer]])
+    reader[receives] = 0
+    return np.lexsort((side, reader, to_sink & ~receives, ~receives, whose))
+
+
 @dataclass
 class LegRows(_Rows):
     """What operators are linked with, see `nova_core.placement.kernels.live.tables.Legs`.
@@ -304,7 +318,7 @@ class LegRows(_Rows):
             whose = np.append(whose, graph.body_of[producer[graph.inner]])
             link = np.append(link, graph.inner)
             receives = np.append(receives, np.zeros(len(graph.inner), bool))
-            order = np.argsort(whose, kind="stable")
+            order = _leg_order(graph, whose, link, receives)
             link, receives = link[order], receives[order]
             first = np.searchsorted(whose[order], np.arange(len(graph.bodies) + 1))
         far = np.where(receives, producer[link], consumer[link])
