@@ -16,12 +16,13 @@ from nova_core.errors import ProblemError
 from nova_core.io.syntax import convert
 from nova_core.model.problem import GREATEST_LATENCY
 from nova_core.model.queries import Name as Name
+from nova_core.model.queries import NonNegative as NonNegative
 from nova_core.model.queries import Positive, Query, Stream
+from nova_core.model.queries import RequiresPart as RequiresPart
 
 VERSION = 1
 
 Milliseconds = Annotated[float, Meta(ge=0, le=GREATEST_LATENCY, description="ms")]
-NonNegative = Annotated[float, Meta(ge=0)]
 
 
 class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -70,13 +71,6 @@ class SourceRow(_Struct):
         str | UnsetType | None, Meta(description="region or key; equal keys may join")
     ] = UNSET
     tuple_bytes: Annotated[Positive | UnsetType | None, Meta(description="bytes per tuple")] = UNSET
-
-
-class RequiresPart(_Struct):
-    """What every host of a join must have."""
-
-    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
-    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
 
 
 class OperatorRow(_Struct):

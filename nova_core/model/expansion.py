@@ -31,6 +31,7 @@ from nova_core.model.queries import (
     inputs_of,
 )
 from nova_core.model.query_checks import check_queries
+from nova_core.model.requirements import ANY_NODE, Rule, met_by, requirements_of, rule_of
 
 ANY_PARTS = 2**30
 
@@ -155,6 +156,7 @@ class _Row:
     parts: int = 1
     combines: bool = False
     partial: bool = False
+    rule: Rule = ANY_NODE
     logical: str = ""
 
 
@@ -184,7 +186,8 @@ class _Expansion:
         number = len(self._rows)
         does = self._does.get((row.query, row.logical))
         if does is not None:
-            same = self._doing.setdefault((does, row.inputs, row.rate, row.partial), number)
+            what = (does, row.inputs, row.rate, row.partial, row.rule)
+            same = self._doing.setdefault(what, number)
             if same != number:
                 return same
         if row.root < 0:
@@ -200,7 +203,7 @@ class _Expansion:
         """
         named = not self._problem.streams or not isinstance(operator, Filter | Join)
         known = msgspec.to_builtins(operator)
-        for name in ("input", "inputs", "reads") if named else ("input", "inputs", "reads", "id"):
+        for name in ("input", "inputs", "reads", "requires", *(() if named else ("id",))):
             known.pop(name, None)
         return msgspec.json.encode(known)
 
@@ -219,6 +222,7 @@ class _Expansion:
             if not np.isfinite(one.rate):
                 raise ProblemError(f"operator {one.id!r}: emits {one.rate} tuples/s; use less")
         count = [len(one.inputs) for one in rows]
+        requirements, requirement = requirements_of([one.rule for one in rows], self._problem.nodes)
         return Graph(
             ids=_Ids(one.id for one in rows),
             kind=np.array([one.kind for one in rows], np.int64),
@@ -232,6 +236,8 @@ class _Expansion:
             parts=np.array([one.parts for one in rows], np.int64),
             combines=np.array([one.combines for one in rows], bool),
             partial=np.array([one.partial for one in rows], bool),
+            requirement=requirement,
+            requirements=requirements,
             joins=self._joins,
             logical=[one.logical for one in rows],
             queries=len(self._problem.queries),
@@ -278,8 +284,8 @@ class _Expansion:
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
-        rate = flow.rate * share
-        joins = share <= 1
+        rate, rule = flow.rate * share, _rule(operator)
+        joins = share <= 1 and self._follows(rule, self._rows[flow.operator].root)
         number = self.add(
             _Row(
                 f"{name}({flow.label})",
@@ -289,6 +295,7 @@ class _Expansion:
                 query=query,
                 root=self._rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
+                rule=rule,
                 logical=operator.id,
             )
         )
@@ -345,6 +352,7 @@ class _Expansion:
                     rate,
                     query=query,
                     parts=operator.keys,
+                    rule=_rule(operator),
                     logical=operator.id,
                 )
             )
@@ -388,6 +396,7 @@ class _Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
+                    rule=_rule(operator),
                     logical=operator.id,
                 )
             )
@@ -397,8 +406,8 @@ class _Expansion:
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        root = self._rows[self._rows[flow.operator].root]
-        here = root.node < 0 or self._room[root.node] >= flow.rate
+        source, rule = self._rows[self._rows[flow.operator].root].node, _rule(operator)
+        here = source < 0 or (self._room[source] >= flow.rate and self._meets(source, rule))
         if most >= flow.rate or not here:
             return flow.operator
         return self.add(
@@ -410,9 +419,30 @@ class _Expansion:
                 query=query,
                 parts=operator.groups,
                 partial=True,
+                rule=rule,
                 logical=operator.id,
             )
         )
+
+    def _meets(self, node: int, rule: Rule) -> bool:
+        nodes = self._problem.nodes
+        tags = "" if nodes.tags is None else str(nodes.tags[node])
+        return met_by(rule, tags, np.nan if nodes.memory is None else float(nodes.memory[node]))
+
+    def _follows(self, rule: Rule, other: int) -> bool:
+        """Whether wherever an operator may run, or must, a rule is met."""
+        row = self._rows[other]
+        return row.rule & rule == row.rule if row.node < 0 else self._meets(row.node, rule)
+
+
+def _rule(operator: LogicalOperator) -> Rule:
+    if operator.requires is UNSET:
+        return ANY_NODE
+    tags, memory = operator.requires.tags, operator.requires.memory
+    return rule_of(
+        "" if tags is UNSET else ",".join(tags),
+        np.nan if memory is UNSET or memory is None else memory,
+    )
 
 
 def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:

@@ -28,7 +28,6 @@ from nova_core.model.name_index import NameIndex, code_points, joined
 
 if TYPE_CHECKING:
     from nova_core.model.queries import Query, Stream
-    from nova_core.model.requirements import Requirements
 
 # ms, for latencies and coordinates: far beyond any path on Earth. A larger value means a wrong unit
 # or measurement, and its squares and sums overflow.
@@ -284,20 +283,10 @@ class Problem:
             distance += np.where(a == b, 0.0, height[a] + height[b])
         return distance
 
-    @cached_property
-    def requirements(self) -> Requirements:
-        """Requirements of joins on their hosts besides capacity, and the nodes that meet them."""
-        from nova_core.model.requirements import requirements_of
-
-        joins, nodes = self.joins, self.nodes
-        return requirements_of(
-            joins.tags, joins.memory, nodes.tags, nodes.memory, len(joins), len(nodes)
-        )
-
     @property
-    def pair_requirement(self) -> Ints:
-        """(p,) requirement of each pair, a row of `requirements`; -1 for none."""
-        return self.requirements.of_join[self.matrix.join]
+    def requires(self) -> bool:
+        """Whether joins of pairs require more of nodes than room."""
+        return self.joins.tags is not None or self.joins.memory is not None
 
     @cached_property
     def node_index(self) -> NameIndex:

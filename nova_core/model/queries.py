@@ -10,7 +10,16 @@ from msgspec import UNSET, Meta, UnsetType
 Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
 Positive = Annotated[float, Meta(gt=0)]
 
+NonNegative = Annotated[float, Meta(ge=0)]
+
 Input = Annotated[Name, Meta(description="a logical stream, or an operator above")]
+
+
+class RequiresPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What every host of an operator must have."""
+
+    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
 
 
 class _Operator(
@@ -19,10 +28,16 @@ class _Operator(
     """What all operators have."""
 
     id: Name
+    requires: Annotated[
+        RequiresPart | UnsetType, Meta(description="what its hosts must have besides room")
+    ] = UNSET
 
 
 class Filter(_Operator, tag="filter", frozen=True):
-    """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6)."""
+    """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6).
+
+    It is placed by itself where the nodes of what it reads from need not have what it requires.
+    """
 
     input: Input
     selectivity: Annotated[

@@ -6,7 +6,6 @@ the state unchanged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +13,8 @@ import numpy as np
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Floats, Ints, Problem, pair_name
+from nova_core.model.problem import Bools, Floats, Ints, Problem, pair_name
+from nova_core.model.requirements import ANY_NODE, met_by, requirements_of, rule_of, rules_of
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
@@ -70,12 +70,8 @@ class LiveState(Undoable):
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.joins.ids)}
-        j = self.joins
-        rules = {
-            number: _rule(tags, memory)
-            for number, tags, memory in zip(j.requirement, j.tags, j.memory, strict=True)
-        }
-        self.requirements = [rules[n] for n in sorted(rules) if n]
+        required = requirements_of(rules_of(problem.joins), problem.nodes)[0]
+        self.requirements = list(required.rules)
         self.stream_sources: dict[str, int] = {}
         for stream in self.sources.stream:
             self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
@@ -133,7 +129,7 @@ class LiveState(Undoable):
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
         self.finer_sigmas = finer_sigmas(self.sigma, threshold)
-        self.index = self._index(problem)
+        self.index = self._index(required.met)
 
     # --- taking over a plan -----------------------------------------------------------------------
 
@@ -182,8 +178,8 @@ class LiveState(Undoable):
                     self.overfull[link] = None
         return residents
 
-    def _index(self, problem: Problem) -> HostIndex:
-        n, p, met = self.nodes, self.pairs, problem.requirements.met
+    def _index(self, met: Bools) -> HostIndex:
+        n, p = self.nodes, self.pairs
         node = np.flatnonzero(n.worker & (n.capacity > 0) & (n.capacity >= self.c_min))
         rows = np.column_stack([n.position[node], n.extra[node].sum(axis=1), n.free[node]])
         hubs = busiest_sinks(p.point, p.ends[:, 2], n.position, tuning.HUBS)
@@ -242,12 +238,8 @@ class LiveState(Undoable):
         """Bits of the requirements whose tags and memory a node has."""
         if not self.requirements:
             return 0
-        memory, labels = self.nodes.memory[node], set(self.nodes.tags[node].split(","))
-        return sum(
-            1 << row
-            for row, (tags, least) in enumerate(self.requirements)
-            if tags <= labels and (least == 0 or memory >= least)
-        )
+        has = self.nodes.tags[node], self.nodes.memory.item(node)
+        return sum(1 << row for row, rule in enumerate(self.requirements) if met_by(rule, *has))
 
     def number_of(self, tags: str, memory: float) -> int:
         """The number of a requirement, counted from 1; 0 for none.
@@ -257,8 +249,8 @@ class LiveState(Undoable):
         Raises:
             ProblemError: for more requirements than there are bits.
         """
-        rule = _rule(tags, memory)
-        if rule == _rule("", 0.0):
+        rule = rule_of(tags, memory)
+        if rule == ANY_NODE:
             return 0
         if rule not in self.requirements:
             if len(self.requirements) == MOST_REQUIREMENTS:
@@ -522,11 +514,6 @@ class LiveState(Undoable):
 # Constraints that events break and restore: of `overloaded`, `short` and `overfull`.
 _OVERLOADS = ("capacity", "minimum-capacity", "link")
 _FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
-
-
-def _rule(tags: str, memory: float) -> tuple[frozenset[str], float]:
-    """Labels and bytes of memory that hosts must have."""
-    return frozenset(t for t in tags.split(",") if t), 0.0 if math.isnan(memory) else memory
 
 
 def _points(problem: Problem, plan: Plan) -> Floats:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.requirements import requirements_of, rules_of
 from nova_core.placement.kernels import residents
 from nova_core.placement.kernels.live import changed
 from nova_core.placement.kernels.live.tables import (
@@ -188,7 +189,7 @@ class JoinRows:
             sink=j.sink.tolist(),
             tags=[""] * count if j.tags is None else j.tags.tolist(),
             memory=_filled(j.memory, count, np.nan).tolist(),
-            requirement=(problem.requirements.of_join + 1).tolist(),
+            requirement=(requirements_of(rules_of(j), problem.nodes)[1] + 1).tolist(),
             alive=[True] * count,
         )
 
