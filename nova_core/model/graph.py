@@ -380,7 +380,7 @@ def pair_graph(problem: Problem) -> Graph:
     by_join = np.argsort(m.join, kind="stable")
     rate = np.concatenate([s.rate, m.output_rate, np.zeros(sinks)])
     many = len(rate)
-    requirements, of_join = requirements_of(rules_of(j), problem.nodes)
+    requirements, of_join = requirements_of(rules_of(problem), problem.nodes)
     requirement = np.broadcast_to(np.int64(-1), many)
     if requirements.rules:
         requirement = requirement.copy()

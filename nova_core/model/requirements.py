@@ -15,7 +15,7 @@ import numpy as np
 from nova_core.model.arrays import Bools, Ints
 
 if TYPE_CHECKING:
-    from nova_core.model.problem import Joins, Nodes
+    from nova_core.model.problem import Nodes, Problem
 
 
 class Rule(NamedTuple):
@@ -50,8 +50,9 @@ def rule_of(tags: str, memory: float) -> Rule:
     return Rule(labels, 0.0 if math.isnan(memory) else memory)
 
 
-def rules_of(joins: Joins) -> list[Rule]:
+def rules_of(problem: Problem) -> list[Rule]:
     """(q,) the rule of each logical join of pairs."""
+    joins = problem.joins
     tags = [""] * len(joins) if joins.tags is None else joins.tags.tolist()
     memory = [math.nan] * len(joins) if joins.memory is None else joins.memory.tolist()
     return [rule_of(*one) for one in zip(tags, memory, strict=True)]

@@ -70,7 +70,7 @@ class LiveState(Undoable):
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.join_index = {name: row for row, name in enumerate(self.joins.ids)}
-        required = requirements_of(rules_of(problem.joins), problem.nodes)[0]
+        required = requirements_of(rules_of(problem), problem.nodes)[0]
         self.requirements = list(required.rules)
         self.stream_sources: dict[str, int] = {}
         for stream in self.sources.stream:

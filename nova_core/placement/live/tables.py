@@ -189,7 +189,7 @@ class JoinRows:
             sink=j.sink.tolist(),
             tags=[""] * count if j.tags is None else j.tags.tolist(),
             memory=_filled(j.memory, count, np.nan).tolist(),
-            requirement=(requirements_of(rules_of(j), problem.nodes)[1] + 1).tolist(),
+            requirement=(requirements_of(rules_of(problem), problem.nodes)[1] + 1).tolist(),
             alive=[True] * count,
         )
 
