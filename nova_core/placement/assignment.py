@@ -99,12 +99,7 @@ class Assigner:
         needed = float(problem.required_capacity.sum())
         available = float(problem.nodes.capacity[node].sum())
         if needed > available * (1 + 1e-9) and on_full == "expand":
-            raise InfeasibleError(
-                f"{problem.name}: the joins need {needed:g} tuples/s and all workers together "
-                f"have {available:g}: {needed - available:g} tuples/s are missing; add capacity, "
-                "lower rates, or accept overload with on_full=spread",
-                needed - available,
-            )
+            raise InfeasibleError(_too_little(problem, needed, available), needed - available)
         order = _memory_order(problem, points, refine)
         # Without a new order the columns need no copy.
         pick = order if len(points) >= tuning.IN_CACHE else slice(None)
@@ -320,6 +315,17 @@ class Assigner:
             pool.slot[:used],
             pool.cost[:used],
         )
+
+
+def _too_little(problem: Problem, needed: float, available: float) -> str:
+    graph = graph_of(problem)
+    who = graph.requirements.without_room(graph.requirement[graph.bodies])
+    return (
+        f"{problem.name}: the joins need {needed:g} tuples/s and all workers"
+        f"{' that may run them' if who else ''} together have {available:g}: "
+        f"{needed - available:g} tuples/s are missing{who}; add capacity, lower rates, or accept "
+        "overload with on_full=spread"
+    )
 
 
 def host_nodes(problem: Problem, c_min: float) -> Bools:

@@ -223,3 +223,18 @@ def test_bad_requirements_are_refused(tmp_path: Path, old: str, new: str, said: 
     with pytest.raises(ProblemError) as caught:
         read_problem(tmp_path / "p.yaml")
     assert said in str(caught.value)
+
+
+def test_who_has_no_room_is_said() -> None:
+    problem = demanding(3)
+    assert problem.nodes.tags is not None
+    gpu = np.array(["gpu" in one for one in problem.nodes.tags.tolist()])
+    total = problem.required_capacity.sum()
+    poor = problem.with_capacity(np.where(gpu, 1.0, total))
+    said = r"are missing \(no node with tag arm64 and tag gpu has room; no node with tag gpu has "
+    with pytest.raises(InfeasibleError, match=said):
+        place(poor)
+    alone = replace(poor, joins=replace(poor.joins, tags=np.repeat("gpu", GROUPS), memory=None))
+    said = r"workers that may run them together have \d+: .* \(no node with tag gpu has room\)"
+    with pytest.raises(InfeasibleError, match=said):
+        place(alone)
