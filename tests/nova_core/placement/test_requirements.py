@@ -231,7 +231,7 @@ def test_who_has_no_room_is_said() -> None:
     gpu = np.array(["gpu" in one for one in problem.nodes.tags.tolist()])
     total = problem.required_capacity.sum()
     poor = problem.with_capacity(np.where(gpu, 1.0, total))
-    said = r"are missing \(no node with tag arm64 and tag gpu has room; no node with tag gpu has "
+    said = r"are missing \(no node with tag gpu has room; no node with tag arm64 and tag gpu has "
     with pytest.raises(InfeasibleError, match=said):
         place(poor)
     alone = replace(poor, joins=replace(poor.joins, tags=np.repeat("gpu", GROUPS), memory=None))
