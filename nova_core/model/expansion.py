@@ -31,7 +31,16 @@ from nova_core.model.queries import (
     inputs_of,
 )
 from nova_core.model.query_checks import check_queries
-from nova_core.model.requirements import ANY_NODE, Rule, met_by, requirements_of, rule_of
+from nova_core.model.requirements import (
+    ANY_NODE,
+    Rule,
+    known_of,
+    met_by,
+    requirements_of,
+    rule_of,
+    stream_rules,
+    zone_rule,
+)
 
 ANY_PARTS = 2**30
 
@@ -157,6 +166,7 @@ class _Row:
     combines: bool = False
     partial: bool = False
     rule: Rule = ANY_NODE
+    emits: Rule = ANY_NODE
     logical: str = ""
 
 
@@ -179,6 +189,7 @@ class _Expansion:
         for number, stream in enumerate(sources.stream.tolist()):
             self._by_stream[stream].append(number)
         self._sources: dict[int, _Flow] = {}
+        self._streams = stream_rules(problem)
         self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
 
     def add(self, row: _Row) -> int:
@@ -203,7 +214,8 @@ class _Expansion:
         """
         named = not self._problem.streams or not isinstance(operator, Filter | Join)
         known = msgspec.to_builtins(operator)
-        for name in ("input", "inputs", "reads", "requires", *(() if named else ("id",))):
+        aside = ("input", "inputs", "reads", "requires", "zones")
+        for name in aside if named else (*aside, "id"):
             known.pop(name, None)
         return msgspec.json.encode(known)
 
@@ -249,7 +261,8 @@ class _Expansion:
         for row in self._by_stream[name]:
             if row not in self._sources:
                 rate, label = float(s.rate[row]), str(s.ids[row])
-                number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row))
+                emits = self._streams[name]
+                number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row, emits=emits))
                 key = "" if s.key is None else str(s.key[row])
                 self._sources[row] = _Flow(number, rate, rate, key, label)
             flows.append(self._sources[row])
@@ -284,7 +297,9 @@ class _Expansion:
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
-        rate, rule = flow.rate * share, _rule(operator)
+        rate = flow.rate * share
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
         joins = share <= 1 and self._follows(rule, self._rows[flow.operator].root)
         number = self.add(
             _Row(
@@ -296,6 +311,7 @@ class _Expansion:
                 root=self._rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
                 rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
@@ -344,6 +360,7 @@ class _Expansion:
                 rate *= share
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
+            tuples = self._arriving(ends)
             number = self.add(
                 _Row(
                     f"{name}({label})",
@@ -352,7 +369,8 @@ class _Expansion:
                     rate,
                     query=query,
                     parts=operator.keys,
-                    rule=_rule(operator),
+                    rule=_rule(operator) & tuples,
+                    emits=tuples,
                     logical=operator.id,
                 )
             )
@@ -396,7 +414,7 @@ class _Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
-                    rule=_rule(operator),
+                    rule=_rule(operator) & self._arriving(ends),
                     logical=operator.id,
                 )
             )
@@ -406,7 +424,9 @@ class _Expansion:
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        source, rule = self._rows[self._rows[flow.operator].root].node, _rule(operator)
+        source = self._rows[self._rows[flow.operator].root].node
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
         here = source < 0 or (self._room[source] >= flow.rate and self._meets(source, rule))
         if most >= flow.rate or not here:
             return flow.operator
@@ -420,14 +440,20 @@ class _Expansion:
                 parts=operator.groups,
                 partial=True,
                 rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
 
+    def _arriving(self, inputs: Sequence[int]) -> Rule:
+        """The rule of the tuples that inputs emit."""
+        rule = ANY_NODE
+        for one in inputs:
+            rule &= self._rows[one].emits
+        return rule
+
     def _meets(self, node: int, rule: Rule) -> bool:
-        nodes = self._problem.nodes
-        tags = "" if nodes.tags is None else str(nodes.tags[node])
-        return met_by(rule, tags, np.nan if nodes.memory is None else float(nodes.memory[node]))
+        return met_by(rule, *known_of(self._problem.nodes, node))
 
     def _follows(self, rule: Rule, other: int) -> bool:
         """Whether wherever an operator may run, or must, a rule is met."""
@@ -436,10 +462,11 @@ class _Expansion:
 
 
 def _rule(operator: LogicalOperator) -> Rule:
+    zones = zone_rule(operator.zones)
     if operator.requires is UNSET:
-        return ANY_NODE
+        return zones
     tags, memory = operator.requires.tags, operator.requires.memory
-    return rule_of(
+    return zones & rule_of(
         "" if tags is UNSET else ",".join(tags),
         np.nan if memory is UNSET or memory is None else memory,
     )

@@ -22,6 +22,19 @@ class RequiresPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, fro
     memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
 
 
+class ZonesPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """In which zones of nodes something may be."""
+
+    allow: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in these zones alone; a node without a zone is in none"),
+    ] = UNSET
+    forbid: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in none of these zones"),
+    ] = UNSET
+
+
 class _Operator(
     msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True, tag_field="kind"
 ):
@@ -31,6 +44,7 @@ class _Operator(
     requires: Annotated[
         RequiresPart | UnsetType, Meta(description="what its hosts must have besides room")
     ] = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class Filter(_Operator, tag="filter", frozen=True):
@@ -174,14 +188,17 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ] = UNSET
 
 
+Columns = Annotated[
+    dict[Name, Literal["int", "float", "text"]],
+    Meta(min_length=1, description="name and type; the event time, `time`, is none of them"),
+]
+
+
 class Stream(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """What the tuples of a logical stream hold."""
 
     id: Annotated[Name, Meta(description="the logical stream")]
-    columns: Annotated[
-        dict[Name, Literal["int", "float", "text"]],
-        Meta(min_length=1, description="name and type; the event time, `time`, is none of them"),
-    ]
+    columns: Columns
     key: Annotated[
         Name | UnsetType,
         Meta(description="the column that equals the `key` of a tuple's source; text"),

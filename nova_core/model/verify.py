@@ -27,7 +27,7 @@ CONSTRAINTS: Mapping[str, str] = {
     "route": "routes begin and end where their leg does",
     "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
     "worker": "operators run on nodes that may host them",
-    "requirement": "operators run on nodes that have what they require",
+    "requirement": "operators run on nodes that have what they require, in zones where they may be",
     "minimum-capacity": "every node had C_min available when it was chosen (paper, Eq. 3)",
     "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
     "link": "no link carries more than its budget",
