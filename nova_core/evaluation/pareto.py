@@ -15,6 +15,7 @@ from nova_core.errors import ProblemError
 from nova_core.evaluation.bounds import AssignmentCosts, require_total_capacity
 from nova_core.evaluation.exact import lacking
 from nova_core.evaluation.mip import Program, check_limits
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
 
@@ -85,10 +86,10 @@ class _Placements:
         """Every pair on one used host with room for it and what it requires, none over its room."""
         from scipy.sparse import csr_array, diags_array, eye_array, kron
 
-        (pairs, hosts), room, requirements = self._shape, costs.room, self.problem.requirements
+        (pairs, hosts), room, graph = self._shape, costs.room, graph_of(self.problem)
         fits = costs.fits(need)
-        of_pair = self.problem.pair_requirement
-        fits[of_pair >= 0] &= requirements.met[of_pair[of_pair >= 0]][:, costs.hosts]
+        of_pair = graph.requirement[graph.bodies]
+        fits &= graph.requirements.fits(of_pair[:, None], costs.hosts[None, :])
         each = eye_array(hosts)
         placed = self._program.variables(np.zeros(fits.size), fits.ravel().astype(np.float64))
         used = self._program.variables(np.zeros(hosts))

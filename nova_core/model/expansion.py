@@ -20,7 +20,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.arrays import Ints, Strings
 from nova_core.model.graph import AGGREGATE, FILTER, JOIN, PROJECT, SINK, SOURCE, Graph, pair_graph
-from nova_core.model.problem import Problem
+from nova_core.model.problem import Nodes, Problem
 from nova_core.model.queries import (
     Aggregate,
     Filter,
@@ -31,6 +31,16 @@ from nova_core.model.queries import (
     inputs_of,
 )
 from nova_core.model.query_checks import check_queries
+from nova_core.model.requirements import (
+    ANY_NODE,
+    Rule,
+    known_of,
+    met_by,
+    requirements_of,
+    rule_of,
+    stream_rules,
+    zone_rule,
+)
 
 ANY_PARTS = 2**30
 
@@ -215,6 +225,8 @@ class Row:
     parts: int = 1
     combines: bool = False
     partial: bool = False
+    rule: Rule = ANY_NODE
+    emits: Rule = ANY_NODE
     logical: str = ""
     # What it does to its inputs, if others that do the same may be shared.
     does: bytes | None = None
@@ -249,8 +261,14 @@ class Sources(Protocol):
     def of(self, stream: str, /) -> Iterable[SourceOf]:
         """The sources of a logical stream, in order."""
 
+    def rule(self, stream: str, /) -> Rule:
+        """What a stream's tuples require of every node where they are."""
+
     def room(self, node: int, /) -> float:
         """Tuples/s that operators on a node may receive; 0 where none may run."""
+
+    def meets(self, node: int, rule: Rule, /) -> bool:
+        """Whether a node has what a rule requires."""
 
 
 class _ProblemSources:
@@ -262,12 +280,19 @@ class _ProblemSources:
         for row, (stream, values) in enumerate(zip(s.stream.tolist(), rows, strict=True)):
             self._by_stream[stream].append(SourceOf(row, *values))
         self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
+        self._rules, self._nodes = stream_rules(problem), problem.nodes
 
     def of(self, stream: str) -> list[SourceOf]:
         return self._by_stream[stream]
 
+    def rule(self, stream: str) -> Rule:
+        return self._rules[stream]
+
     def room(self, node: int) -> float:
         return float(self._room[node])
+
+    def meets(self, node: int, rule: Rule) -> bool:
+        return met_by(rule, *known_of(self._nodes, node))
 
 
 class Expansion:
@@ -307,7 +332,8 @@ class Expansion:
         number = len(self.rows)
         row.does = self._does.get((row.query, row.logical))
         if row.does is not None:
-            same = self._doing.setdefault((row.does, row.inputs, row.rate, row.partial), number)
+            what = (row.does, row.inputs, row.rate, row.partial, row.rule)
+            same = self._doing.setdefault(what, number)
             if same != number:
                 return same
         if row.root < 0:
@@ -323,15 +349,17 @@ class Expansion:
         """
         named = not self._columns or not isinstance(operator, Filter | Join)
         known = msgspec.to_builtins(operator)
-        for name in ("input", "inputs", "reads") if named else ("input", "inputs", "reads", "id"):
+        aside = ("input", "inputs", "reads", "requires", "zones")
+        for name in aside if named else (*aside, "id"):
             known.pop(name, None)
         return msgspec.json.encode(known)
 
-    def graph(self, queries: int) -> Graph:
+    def graph(self, queries: int, nodes: Nodes) -> Graph:
         """What was added, as columns.
 
         Args:
             queries: how many queries that are.
+            nodes: of the problem.
 
         Raises:
             ProblemError: for two operators of one name, and a rate that is no finite number.
@@ -345,6 +373,7 @@ class Expansion:
             if not np.isfinite(one.rate):
                 raise ProblemError(f"operator {one.id!r}: emits {one.rate} tuples/s; use less")
         count = [len(one.inputs) for one in rows]
+        requirements, requirement = requirements_of([one.rule for one in rows], nodes)
         return Graph(
             ids=_Ids(one.id for one in rows),
             kind=np.array([one.kind for one in rows], np.int64),
@@ -358,6 +387,8 @@ class Expansion:
             parts=np.array([one.parts for one in rows], np.int64),
             combines=np.array([one.combines for one in rows], bool),
             partial=np.array([one.partial for one in rows], bool),
+            requirement=requirement,
+            requirements=requirements,
             joins=self.joins,
             logical=[one.logical for one in rows],
             queries=queries,
@@ -367,8 +398,9 @@ class Expansion:
         """A flow per source of a logical stream."""
         if name not in self._streams:
             flows = self._streams[name] = []
+            rule = self._available.rule(name)
             for one in self._available.of(name):
-                row = self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row))
+                row = self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row, emits=rule))
                 emission = self._emitted(Emission(row, SOURCE), (one.rate, one.rate))
                 flows.append(_Flow(row, emission, one.key, one.id))
         return self._streams[name]
@@ -423,7 +455,9 @@ class Expansion:
         kind = FILTER if isinstance(operator, Filter) else PROJECT
         emission = Emission(-1, kind, (flow.emission,), share, moved)
         rates = emission.rates(self.rates)
-        joins = share <= 1
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
+        joins = share <= 1 and self._follows(rule, self.rows[flow.operator].root)
         number = self.add(
             Row(
                 f"{name}({flow.label})",
@@ -433,6 +467,8 @@ class Expansion:
                 query=query,
                 root=self.rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
+                rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
@@ -480,6 +516,7 @@ class Expansion:
             rates = emission.rates(self.rates)
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
+            tuples = self._arriving(ends)
             number = self.add(
                 Row(
                     f"{name}({label})",
@@ -488,6 +525,8 @@ class Expansion:
                     rates[0],
                     query=query,
                     parts=operator.keys,
+                    rule=_rule(operator) & tuples,
+                    emits=tuples,
                     logical=operator.id,
                 )
             )
@@ -533,6 +572,7 @@ class Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
+                    rule=_rule(operator) & self._arriving(ends),
                     logical=operator.id,
                 )
             )
@@ -543,6 +583,10 @@ class Expansion:
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
         node = self.rows[self.rows[flow.operator].root].node
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
+        if node >= 0 and not self._available.meets(node, rule):
+            return flow.operator
         partial = Partial(flow.emission, most, node, True)
         there = partial.pays(self.rates[flow.emission][0], self._available)
         self.partials.append(partial._replace(there=there))
@@ -557,6 +601,8 @@ class Expansion:
                 query=query,
                 parts=operator.groups,
                 partial=True,
+                rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
@@ -570,6 +616,31 @@ class Expansion:
         pending = tuple(one for one in flow.pending if one[0] not in absorbs)
         emitted = self._emitted(emission, emission.rates(self.rates))
         return replace(flow, emission=emitted, pending=pending)
+
+    def _arriving(self, inputs: Sequence[int]) -> Rule:
+        """The rule of the tuples that inputs emit."""
+        rule = ANY_NODE
+        for one in inputs:
+            rule &= self.rows[one].emits
+        return rule
+
+    def _follows(self, rule: Rule, other: int) -> bool:
+        """Whether wherever an operator may run, or must, a rule is met."""
+        row = self.rows[other]
+        return (
+            row.rule & rule == row.rule if row.node < 0 else self._available.meets(row.node, rule)
+        )
+
+
+def _rule(operator: LogicalOperator) -> Rule:
+    zones = zone_rule(operator.zones)
+    if operator.requires is UNSET:
+        return zones
+    tags, memory = operator.requires.tags, operator.requires.memory
+    return zones & rule_of(
+        "" if tags is UNSET else ",".join(tags),
+        np.nan if memory is UNSET or memory is None else memory,
+    )
 
 
 def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:
@@ -601,4 +672,4 @@ def expand(problem: Problem, rewriting: Rewriting) -> Graph:
     for number, query in enumerate(problem.queries):
         sink = problem.node_index[query.sink]
         expansion.query(number, query, sink, f"{problem.name}: queries[{number}]")
-    return expansion.graph(len(problem.queries))
+    return expansion.graph(len(problem.queries), problem.nodes)

@@ -17,6 +17,7 @@ import numpy as np
 from nova_core.model.arrays import Bools, Floats, Ints, Strings
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join
+from nova_core.model.requirements import Requirements, requirements_of, rules_of
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
 SOURCE, FILTER, PROJECT, AGGREGATE, JOIN, SINK = range(len(KINDS))
@@ -92,6 +93,9 @@ class Graph:
             an aggregate, keys of a join.
         combines: (o,) whether an operator can be computed of partial results.
         partial: (o,) whether it emits partial results of an aggregate.
+        requirement: (o,) what it requires of the nodes it runs on, a row of ``requirements``; -1
+            for nothing but room.
+        requirements: what operators require, and the nodes that meet it.
         joins: the query's operator of each join that has keys, by its number.
         logical: (o,) ids of the queries' operators, empty where there is none; None for pairs.
         queries: how many queries there are, or joins of pairs.
@@ -109,6 +113,8 @@ class Graph:
     parts: Ints
     combines: Bools
     partial: Bools
+    requirement: Ints
+    requirements: Requirements
     joins: Mapping[int, Join]
     logical: Sequence[str] | None
     queries: int
@@ -190,6 +196,10 @@ class Graph:
         rates = np.bincount(links.consumer, links.rate, len(self)).astype(np.float64)
         rates[self.node >= 0] = 0.0
         return rates
+
+    def allowed(self, body: int) -> Bools:
+        """(n,) nodes that have what a body (a row of ``bodies``) requires."""
+        return self.requirements.able(self.requirement[self.bodies[body : body + 1]])
 
     @cached_property
     def at_body(self) -> tuple[Ints, Ints]:
@@ -370,6 +380,11 @@ def pair_graph(problem: Problem) -> Graph:
     by_join = np.argsort(m.join, kind="stable")
     rate = np.concatenate([s.rate, m.output_rate, np.zeros(sinks)])
     many = len(rate)
+    requirements, of_join = requirements_of(rules_of(problem), problem.nodes)
+    requirement = np.broadcast_to(np.int64(-1), many)
+    if requirements.rules:
+        requirement = requirement.copy()
+        requirement[sources : sources + pairs] = of_join[m.join]
     count = np.concatenate(
         [np.zeros(sources, np.int64), np.full(pairs, 2), np.bincount(m.join, minlength=sinks)]
     )
@@ -386,6 +401,8 @@ def pair_graph(problem: Problem) -> Graph:
         parts=np.broadcast_to(np.int64(1), many),
         combines=np.broadcast_to(np.False_, many),
         partial=np.broadcast_to(np.False_, many),
+        requirement=requirement,
+        requirements=requirements,
         joins={},
         logical=None,
         queries=sinks,

@@ -82,6 +82,13 @@ def _check_operators(query: Query, streams: Set[str], place: str) -> None:
             )
         if isinstance(operator, Join) and operator.hot:
             _check_hot(operator, f"{here}.hot of {operator.id!r}")
+        if operator.requires is not UNSET and operator.requires.tags is not UNSET:
+            for tag in operator.requires.tags:
+                if not tag or "," in tag or not tag.isprintable():
+                    raise ProblemError(
+                        f"{here}.requires.tags of {operator.id!r}: {tag!r} is no tag; a tag has no "
+                        "comma"
+                    )
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"

@@ -164,30 +164,32 @@ def check_choice(where: str, parameters: object, name: str, allowed: Iterable[st
         raise ProblemError(f"{where} {name} is {value!r}; expected one of {', '.join(known)}")
 
 
-def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs with the same requirement on their hosts, and the workers that meet it.
+def able_workers(
+    problem: Problem, owner: str, graph: Graph | None = None
+) -> Iterator[tuple[Ints, Ints]]:
+    """Operators with the same requirement on their hosts, and the workers that meet it.
 
     Args:
         problem: what is placed.
         owner: what errors begin with.
+        graph: of the problem; None for that of its pairs, or of its queries as they are written.
 
     Yields:
-        (k,) rows of the join matrix, and (h,) nodes.
+        (k,) rows of `Graph.bodies` (of pairs, of the join matrix), and (h,) nodes.
 
     Raises:
         InfeasibleError: when no worker meets a requirement.
     """
-    of_pair = problem.pair_requirement
-    for requirement in np.unique(of_pair).tolist():
-        pairs, fit = np.flatnonzero(of_pair == requirement), problem.nodes.worker
-        task = "host joins"
-        if requirement >= 0:
-            fit = fit & problem.requirements.met[requirement]
-            task += f" that need {problem.requirements.texts[requirement]}"
+    graph = graph_of(problem) if graph is None else graph
+    of, what = graph.requirement[graph.bodies], "operators" if problem.queries else "joins"
+    for requirement in np.unique(of).tolist():
+        rows = np.flatnonzero(of == requirement)
+        fit = problem.nodes.worker & graph.requirements.able(of[rows])
         if not fit.any():
-            missing = float(problem.required_capacity[pairs].sum())
-            raise InfeasibleError(f"{owner}: no node may {task}; make one a worker", missing)
-        yield pairs, np.flatnonzero(fit)
+            missing = float(graph.required[graph.bodies[rows]].sum())
+            node = f"node {graph.requirements.text(requirement)}".strip()
+            raise InfeasibleError(f"{owner}: no {node} may host {what}; make one a worker", missing)
+        yield rows, np.flatnonzero(fit)
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
@@ -78,7 +79,7 @@ class Nova(Strategy):
         waiting = int(best.unplaced.sum())
         if waiting and p.on_full == "expand":
             missing = best.missing()
-            raise InfeasibleError(_no_room(problem, waiting, missing, p.bandwidth), missing)
+            raise InfeasibleError(_no_room(problem, best, p.bandwidth), missing)
         spread = best.spread(p.k) if waiting else 0
         result = best.finish()
         return Plan(
@@ -174,10 +175,14 @@ class Nova(Strategy):
         return state
 
 
-def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float | None) -> str:
+def _no_room(problem: Problem, best: Assigner, bandwidth: float | None) -> str:
+    pieces, missing, who = int(best.unplaced.sum()), best.missing(), ""
+    if problem.requires:
+        graph = graph_of(problem)
+        who = graph.requirements.without_room(graph.requirement[graph.bodies[best.waiting()]])
     limit = "" if bandwidth is None else f" or exceed t_b = {bandwidth:g} tuples/s"
     return (
         f"{problem.name}: {pieces} pieces of joins find no room{limit} even when cut: "
-        f"{missing:g} tuples/s are missing; add capacity, lower sigma to cut finer, or accept "
+        f"{missing:g} tuples/s are missing{who}; add capacity, lower sigma to cut finer, or accept "
         "overload with on_full=spread"
     )

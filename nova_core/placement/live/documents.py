@@ -53,6 +53,7 @@ def problem_of(state: LiveState) -> Problem:
         height=height if b.height is not None or height.any() else None,
         penalty=penalty if b.penalty is not None or penalty.any() else None,
         cpu=_optional(n.cpu[node], b.cpu is not None),
+        zone=_labels(n.zone, node, b.zone is not None),
     )
     sources = Sources(
         ids=_names(s.ids, source),
@@ -75,6 +76,7 @@ def problem_of(state: LiveState) -> Problem:
         metrics=base.metrics,
         measured=_measured(state, new_node),
         streams=base.streams,
+        zones=base.zones,
     )
     if base.queries:
         problem = replace(problem, queries=state.demand.queries)
@@ -97,6 +99,8 @@ def _pairs(state: LiveState, new_node: Ints, new_source: Ints) -> dict[str, Any]
         sink=new_node[np.array(j.sink, np.int64)[join]],
         tags=_labels(j.tags, join, base.tags is not None),
         memory=_optional(np.array(j.memory)[join], base.memory is not None),
+        allow=_labels(j.allow, join, base.allow is not None),
+        forbid=_labels(j.forbid, join, base.forbid is not None),
     )
     left, right = (
         new_source[FIRST_SOURCE - state.legs.other[o.row[pair, LEG] + side]] for side in (0, 1)

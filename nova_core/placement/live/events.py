@@ -17,7 +17,7 @@ from nova_core.io.problem_document import (
     SourceRow,
 )
 from nova_core.io.validation import UNUSABLE
-from nova_core.model.queries import Positive, Query
+from nova_core.model.queries import Positive, Query, ZonesPart
 from nova_core.suggestions import suggestion
 
 LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]
@@ -149,6 +149,7 @@ class NewOperator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     right: Annotated[Name, Meta(description="logical stream on the right")]
     sink: Annotated[Name, Meta(description="the node that consumes the result")]
     requires: RequiresPart | UnsetType = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class AddOperator(_Event, tag="add-operator"):

@@ -157,7 +157,8 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     n.ids.append(new_node.id)
     n.tags.append(",".join(or_default(new_node.tags, [])))
     n.host.append(or_default(new_node.host, ""))
-    s.on_undo(_forget, n, row, n.ids, n.tags, n.host)
+    n.zone.append(or_default(new_node.zone, ""))
+    s.on_undo(_forget, n, row, n.ids, n.tags, n.host, n.zone)
     n.position[row] = position
     n.extra[row] = [height, or_default(new_node.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(new_node.capacity, where)
@@ -399,6 +400,7 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
         raise ProblemError(f"{where}: there is a source of that name")
     node = row_of(s.node_index, "node", new_source.node, f"{where}: ")
     rate = positive(new_source.rate, f"{where}: rate")
+    s.require_zone(node, s.stream_rules[new_source.stream], f"{where}: node")
     row = rows.used
     rows.used = row + 1
     rows.ids.append(new_source.id)

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Problem, pair_name
 from nova_core.model.queries import Query
+from nova_core.model.requirements import rule_of
 from nova_core.placement.cutting import Cut, Hosts
 from nova_core.placement.kernels.live.tables import (
     FIRST_SOURCE,
@@ -351,12 +352,18 @@ class PairDemand:
         if new.id in self.join_index:
             raise ProblemError(f"{where}: there is an operator of that name")
         sink = row_of(s.node_index, "node", new.sink, f"{where}: sink: ")
-        tags, memory = "", math.nan
+        tags, memory, allow, forbid = "", math.nan, "", ""
         if new.requires is not UNSET:
             tags = ",".join(or_default(new.requires.tags, []))
             memory = or_default(new.requires.memory, math.nan)
-        row, requirement = len(s.joins), s.number_of(tags, memory)
-        s.joins.append(new.id, new.left, new.right, sink, tags, memory, requirement, True)
+        if new.zones is not UNSET:
+            allow, forbid = (",".join(z) for z in (new.zones.allow or [], new.zones.forbid or []))
+        tuples = s.stream_rules[new.left] & s.stream_rules[new.right]
+        s.require_zone(sink, tuples, f"{where}: sink")
+        row = len(s.joins)
+        number = s.number_of(rule_of(tags, memory, allow, forbid) & tuples)
+        needs = tags, memory, allow, forbid, number
+        s.joins.append(new.id, new.left, new.right, sink, *needs, True)
         s.on_undo(s.joins.pop)
         s.put(self.join_index, new.id, row)
         s.bind(self.sinks_on, sink, row)
@@ -396,6 +403,8 @@ class PairDemand:
         s, o = self._s, self._s.operators
         join = row_of(self.join_index, "operator", event.operator)
         node = row_of(s.node_index, "node", event.node, "move-sink: ")
+        tuples = s.stream_rules[s.joins.left[join]] & s.stream_rules[s.joins.right[join]]
+        s.require_zone(node, tuples, "move-sink: node")
         pairs = sorted(self.of_join.of(join))
         limited = bool(s.link_free)
         placed = {pair: s.detach(pair) for pair in pairs} if limited else {}

@@ -11,6 +11,8 @@ import heapq
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -23,6 +25,7 @@ from nova_core.model.graph import JOIN, SINK, SOURCE
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
 from nova_core.model.query_checks import check_query
+from nova_core.model.requirements import ANY_NODE, Rule
 from nova_core.placement import cutting
 from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
 from nova_core.placement.kernels.live.tables import SINK as TO_SINK
@@ -90,6 +93,7 @@ class _Body(NamedTuple):
         parts: into how many shares it can be cut.
         combines: whether it can be computed of parts of its inputs.
         join: the query's operator of a join.
+        requirement: what hosts must meet, counted from 1; 0 for nothing.
         depth: operators on the longest way from a source.
         before: ways from sources.
         readers: who reads it, and whose tuples.
@@ -102,6 +106,7 @@ class _Body(NamedTuple):
     parts: int
     combines: bool
     join: Join | None
+    requirement: int
     depth: int
     before: int
     readers: tuple[tuple[Reader, _Use | None], ...] = ()
@@ -119,12 +124,14 @@ class _Trace(NamedTuple):
     Attributes:
         uses: of each physical operator, None for sources and the sink.
         sources: of each the source, -1 for others.
+        arriving: what tuples require that arrive at the sink.
         emissions: of the expansion.
         partials: of the expansion.
     """
 
     uses: list[_Use | None]
     sources: list[int]
+    arriving: tuple[Rule, ...]
     emissions: list[Emission]
     partials: list[Partial]
 
@@ -222,7 +229,7 @@ class QueryDemand:
 
     def requirement(self, operator: int) -> int:
         """The number of an operator's requirement, counted from 1; 0 for none."""
-        return 0
+        return self._bodies[operator].requirement
 
     def called(self, operator: int) -> list[str]:
         """What policies and pins call an operator."""
@@ -583,6 +590,7 @@ class QueryDemand:
         old = s.node_index[query.sink]
         s.rerouted.setdefault(number, old)
         s.put(self._queries, number, msgspec.structs.replace(query, sink=event.node))
+        self._check_sink(number, self._traces[number].arriving)
         s.drop(self._sinks[old], number)
         s.put(self._sinks.setdefault(node, {}), number, None)
         for operator in self.feeding(number)[1]:
@@ -667,7 +675,7 @@ class QueryDemand:
             local, read = row.id[skip:], tuple(tokens[one] for one in row.inputs)
             key: Any = (number, local)
             if row.does is not None:
-                key = (row.does, read, row.rate, row.partial)
+                key = (row.does, read, row.rate, row.partial, row.rule)
             use = self._shared.get(key)
             if use is None:
                 body = row.root == index
@@ -685,6 +693,7 @@ class QueryDemand:
                         row.parts,
                         row.combines,
                         expansion.joins.get(index),
+                        s.number_of(row.rule),
                         depth=1 + max((one.depth for one in above), default=0),
                         before=sum(ways),
                     )
@@ -694,9 +703,18 @@ class QueryDemand:
             runs.append(use.operator)
             used.append(use)
         s.put(self._uses, number, uses)
-        sources = [row.source for row in rows]
-        s.put(self._traces, number, _Trace(used, sources, expansion.emissions, expansion.partials))
+        sources, arriving = [row.source for row in rows], rows[-1].inputs
+        emits = tuple(rows[one].emits for one in arriving)
+        self._check_sink(number, emits)
+        trace = _Trace(used, sources, emits, expansion.emissions, expansion.partials)
+        s.put(self._traces, number, trace)
         return results
+
+    def _check_sink(self, number: int, arriving: Sequence[Rule]) -> None:
+        """Refuse a query whose sink is where tuples may not be."""
+        s, query = self._s, self._queries[number]
+        rule = reduce(and_, arriving, ANY_NODE)
+        s.require_zone(s.node_index[query.sink], rule, f"query {query.id!r}: sink")
 
     def _body(self, operator: int, change: _Change) -> _Body:
         return change.bodies.get(operator) or self._bodies[operator]
@@ -827,7 +845,14 @@ class _Sources:
 
     def __init__(self, demand: QueryDemand) -> None:
         self.of = demand.of_stream
+        self._s = demand._s
         self._nodes = demand._s.nodes
+
+    def rule(self, stream: str) -> Rule:
+        return self._s.stream_rules[stream]
+
+    def meets(self, node: int, rule: Rule) -> bool:
+        return self._s.meets(node, rule)
 
     def room(self, node: int) -> float:
         n = self._nodes

@@ -6,7 +6,6 @@ the state unchanged.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,7 +13,8 @@ import numpy as np
 from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import link_weights
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.requirements import ANY_NODE, Rule, met_by, stream_rules
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
@@ -101,12 +101,8 @@ class LiveState(Undoable):
         self.names = graph.names.tolist()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
-        j = self.joins
-        rules = {
-            number: _rule(tags, memory)
-            for number, tags, memory in zip(j.requirement, j.tags, j.memory, strict=True)
-        }
-        self.requirements = [rules[n] for n in sorted(rules) if n]
+        self.requirements = list(graph.requirements.rules)
+        self.stream_rules = stream_rules(problem)
         self.sources_on = Incidence(problem.sources.node, np.arange(len(problem.sources)))
 
         links = problem.links
@@ -152,7 +148,7 @@ class LiveState(Undoable):
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
         self.finer_sigmas = finer_sigmas(self.sigma, threshold)
-        self.index = self._index(problem)
+        self.index = self._index(graph.requirements.met)
         self._tables: Tables | None = None
         self._tree, self._kept = self.index.tree, self.changed.kept
         self.started = True
@@ -208,8 +204,8 @@ class LiveState(Undoable):
         self.commit()
         return residents
 
-    def _index(self, problem: Problem) -> HostIndex:
-        n, met = self.nodes, problem.requirements.met
+    def _index(self, met: Bools) -> HostIndex:
+        n = self.nodes
         node = np.flatnonzero(n.worker & (n.capacity > 0) & (n.capacity >= self.c_min))
         rows = np.column_stack([n.position[node], n.extra[node].sum(axis=1), n.free[node]])
         last = self.operators.row[:, LEG] + self.operators.row[:, LEGS] - 1
@@ -287,17 +283,31 @@ class LiveState(Undoable):
         return list(dict.fromkeys(other for other in others if other >= 0))
 
     def offer(self, node: int) -> int:
-        """Bits of the requirements whose tags and memory a node has."""
-        if not self.requirements:
-            return 0
-        memory, labels = self.nodes.memory[node], set(self.nodes.tags[node].split(","))
-        return sum(
-            1 << row
-            for row, (tags, least) in enumerate(self.requirements)
-            if tags <= labels and (least == 0 or memory >= least)
-        )
+        """Bits of the requirements that a node meets."""
+        return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
 
-    def number_of(self, tags: str, memory: float) -> int:
+    def meets(self, node: int, rule: Rule) -> bool:
+        """Whether a node has what a rule requires."""
+        if rule == ANY_NODE:
+            return True
+        n = self.nodes
+        return met_by(rule, n.tags[node], n.memory.item(node), n.zone[node])
+
+    def require_zone(self, node: int, rule: Rule, where: str) -> None:
+        """Refuse a source or a sink where tuples may not be.
+
+        Raises:
+            ProblemError: naming the node, its zone, and what would be accepted.
+        """
+        if not self.meets(node, rule):
+            zone = self.nodes.zone[node]
+            here = f"in zone {zone}" if zone else "in no zone"
+            raise ProblemError(
+                f"{where}: {self.nodes.ids[node]!r} is {here}, but tuples are there that need a "
+                f"node {rule}"
+            )
+
+    def number_of(self, rule: Rule) -> int:
         """The number of a requirement, counted from 1; 0 for none.
 
         A new requirement is indexed, in time proportional to the number of nodes.
@@ -305,8 +315,7 @@ class LiveState(Undoable):
         Raises:
             ProblemError: for more requirements than there are bits.
         """
-        rule = _rule(tags, memory)
-        if rule == _rule("", 0.0):
+        if rule == ANY_NODE:
             return 0
         if rule not in self.requirements:
             if len(self.requirements) == MOST_REQUIREMENTS:
@@ -685,11 +694,6 @@ class LiveState(Undoable):
 
 # Constraints that events break and restore: of `overloaded`, `short` and `overfull`.
 _OVERLOADS = ("capacity", "minimum-capacity", "link")
-
-
-def _rule(tags: str, memory: float) -> tuple[frozenset[str], float]:
-    """Labels and bytes of memory that hosts must have."""
-    return frozenset(t for t in tags.split(",") if t), 0.0 if math.isnan(memory) else memory
 
 
 def _points(plan: Plan) -> Floats:

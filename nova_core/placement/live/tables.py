@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nova_core.model.graph import Graph
 from nova_core.model.objectives import link_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.requirements import requirements_of, rules_of
 from nova_core.placement.kernels import residents
 from nova_core.placement.kernels.live import changed
 from nova_core.placement.kernels.live.tables import (
@@ -80,6 +81,7 @@ class NodeRows(_Rows):
         cpu: (n,) cores, NaN if unknown.
         tags: comma-separated labels.
         host: network addresses.
+        zone: where nodes are, empty for nowhere.
     """
 
     ids: list[str]
@@ -95,6 +97,7 @@ class NodeRows(_Rows):
     cpu: Floats
     tags: list[str]
     host: list[str]
+    zone: list[str]
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -115,6 +118,7 @@ class NodeRows(_Rows):
             cpu=_filled(n.cpu, count, np.nan),
             tags=[""] * count if n.tags is None else n.tags.tolist(),
             host=[""] * count if n.host is None else n.host.tolist(),
+            zone=[""] * count if n.zone is None else n.zone.tolist(),
             alive=np.ones(count, bool),
         )
 
@@ -166,6 +170,8 @@ class JoinRows:
         sink: nodes that consume the results.
         tags: comma-separated labels that hosts must have.
         memory: bytes that hosts must have, NaN for any amount.
+        allow: comma-separated zones that hosts must be in, empty for any.
+        forbid: comma-separated zones that hosts must not be in.
         requirement: number of the requirement, counted from 1; 0 for none.
         alive: False for removed operators.
     """
@@ -176,6 +182,8 @@ class JoinRows:
     sink: list[int]
     tags: list[str]
     memory: list[float]
+    allow: list[str]
+    forbid: list[str]
     requirement: list[int]
     alive: list[bool]
 
@@ -190,7 +198,9 @@ class JoinRows:
             sink=j.sink.tolist(),
             tags=[""] * count if j.tags is None else j.tags.tolist(),
             memory=_filled(j.memory, count, np.nan).tolist(),
-            requirement=(problem.requirements.of_join + 1).tolist(),
+            allow=[""] * count if j.allow is None else j.allow.tolist(),
+            forbid=[""] * count if j.forbid is None else j.forbid.tolist(),
+            requirement=(requirements_of(rules_of(problem), problem.nodes)[1] + 1).tolist(),
             alive=[True] * count,
         )
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Ints, Problem
@@ -392,12 +393,16 @@ def _may_host(problem: Problem, one: LogicalJoin | ExpandedQuery) -> Callable[[i
     """
     hosts = problem.nodes.worker.copy()
     hosts[one.sink] = True
+    graph = graph_of(problem)
     if isinstance(one, ExpandedQuery):
-        return lambda operator, node: operator in one.runs_with or bool(hosts[node])
-    requirement = int(problem.requirements.of_join[one.join])
-    if requirement >= 0:
-        hosts = hosts & problem.requirements.met[requirement]
-    return lambda operator, node: bool(hosts[node])
+        numbers, runs_with = one.numbers, one.runs_with
+    else:
+        pairs = np.repeat(graph.bodies[one.pairs[0]], len(one.graph.operators))
+        numbers, runs_with = pairs, {}
+    requirement, fits = graph.requirement[numbers], graph.requirements.fits
+    return lambda operator, node: (
+        operator in runs_with or bool(hosts[node] and fits(requirement[operator], node))
+    )
 
 
 class BottomUp(_Assigning):

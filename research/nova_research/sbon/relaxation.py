@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from nova_core.model.expansion import graph_of
 from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -211,6 +212,12 @@ def relaxation(
     return Placement(nodes, virtual)
 
 
+def allowed(graph: Graph) -> list[Bools | None]:
+    """Of every body, (n,) nodes that meet its requirements, or None."""
+    of, met = graph.requirement[graph.bodies].tolist(), graph.requirements.met
+    return [None if one < 0 else met[one] for one in of]
+
+
 class SbonRelaxation(Strategy):
     """Run every join on the nearest node with room to where springs to its ends come to rest.
 
@@ -231,9 +238,7 @@ class SbonRelaxation(Strategy):
             InfeasibleError: when no node may run a join.
         """
         mapper, graph = Mapper.of(problem, self.parameters.k), OperatorGraph.of(problem)
-        met = problem.requirements.met
-        allowed = [None if one < 0 else met[one] for one in problem.pair_requirement.tolist()]
-        placement = relaxation(graph, mapper, self.parameters, allowed)
+        placement = relaxation(graph, mapper, self.parameters, allowed(graph_of(problem)))
         return self.whole_plan(
             problem,
             placement.nodes[graph.movable],
@@ -247,6 +252,7 @@ class SbonRelaxation(Strategy):
 
         def hosts(queries: Graph) -> Ints:
             mapper = Mapper.of(problem, self.parameters.k)
-            return relaxation(OperatorGraph.of_graph(queries), mapper, self.parameters).nodes
+            graph, may = OperatorGraph.of_graph(queries), allowed(queries)
+            return relaxation(graph, mapper, self.parameters, may).nodes
 
         return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.errors import ProblemError
 from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Links, Problem
@@ -256,19 +256,13 @@ def query_trees(
 
     weight = link_weights(queries, "latency")
     points = virtual_positions(queries, problem.nodes.position, weight).point
-    workers = np.flatnonzero(problem.nodes.worker)
-    bodies = queries.bodies
-    if len(bodies) and not len(workers):
-        raise InfeasibleError(
-            "whitewater: no node may host operators; make one a worker",
-            float(queries.required.sum()),
-        )
-    near: Ints = np.empty((0, 0), np.int64)
-    if len(bodies):
-        near = _nearest(problem, workers, points[bodies], options)
-    pinned = queries.node
-    used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
-    hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}
+    bodies, pinned = queries.bodies, queries.node
+    near: dict[int, Ints] = {}
+    for rows, fit in able_workers(problem, "whitewater", queries):
+        some = bodies[rows]
+        near |= zip(some.tolist(), _nearest(problem, fit, points[some], options), strict=True)
+    used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], *near.values())
+    hosts = {n: number[nodes] for n, nodes in near.items()}
     operators: list[ProfiledOperator] = []
     place: dict[int, int] = {}
     reads: dict[int, list[tuple[int, float]]] = defaultdict(list)
