@@ -1,17 +1,20 @@
-"""Lower bounds on what any placement of whole joins costs, by linear programming."""
+"""Lower bounds on what any placement of whole operators costs, by linear programming."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.objectives import leg_weights
+from nova_core.evaluation.mip import Program
+from nova_core.model.expansion import graph_of
+from nova_core.model.objectives import link_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
-# Cheapest nodes of each pair that the first linear program knows, and how many more each pair may
+# Cheapest nodes of each operator that the first linear program knows, and how many more each may
 # bring per round.
 _FIRST_COLUMNS = 10
 _NEW_COLUMNS = 8
@@ -19,29 +22,32 @@ _NEW_COLUMNS = 8
 _OPTIMAL = 1e-9
 # Entries of the cost matrix worked on at a time.
 _CHUNK_ENTRIES = 4_000_000
+# Most variables of a linear program of operators that feed each other, and its seconds.
+_MOST_LINKED, _LINKED_TIME = 1_000_000, 600.0
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """The optimum of the fractional assignment.
+    """The optimum of the fractional assignment, where only links between operators and nodes count.
 
     Attributes:
-        value: its cost: no placement of whole joins is cheaper, in the objective's unit.
-        pair_price: (p,) dual of placing each pair.
+        value: its cost: no placement of whole operators is cheaper, in the objective's unit.
+        body_price: (b,) dual of placing each operator.
         node_price: (n,) dual of each node's capacity, at most 0; 0 where a node cannot host.
     """
 
     value: float
-    pair_price: Floats
+    body_price: Floats
     node_price: Floats
 
 
 def lower_bound(problem: Problem, objective: str = "latency") -> float:
-    """Cost below which no placement of whole joins can come: fractions of joins are allowed.
+    """Cost below which no placement of whole operators can come: fractions of them are allowed.
 
     Minimizes ``sum c_ij x_ij`` under ``sum_j x_ij = 1`` and ``sum_i C_r(i) x_ij <= C_a(j)`` over
-    nodes that may host. Links, requirements, C_min and t_b are left out, which keeps it a
-    lower bound.
+    nodes that may host, plus what links between operators cost (`AssignmentCosts.add_products`).
+    Queries stay as they are written. Links, requirements, C_min and t_b are left out, which keeps
+    it a lower bound.
 
     Args:
         problem: what is placed.
@@ -49,9 +55,27 @@ def lower_bound(problem: Problem, objective: str = "latency") -> float:
 
     Raises:
         InfeasibleError: when all nodes together have too little capacity.
-        ProblemError: when the solver gives up, as it does on costs of 1e19.
+        ProblemError: when the solver gives up, as it does on costs of 1e19, and for a problem of
+            operators that feed each other that is too large.
     """
-    return relaxation(problem, objective).value
+    costs = AssignmentCosts(problem, objective)
+    if not len(costs.inner.weight):
+        return costs.constant + relaxation(problem, objective).value
+    if costs.columns > _MOST_LINKED:
+        raise ProblemError(
+            f"lower bound: {len(costs.need):,} operators, {len(costs.inner.weight):,} links "
+            f"between them and {len(costs.hosts):,} nodes make {costs.columns:,} variables; at "
+            f"most {_MOST_LINKED:,} are supported; use a smaller problem"
+        )
+    require_total_capacity(costs.need, costs.room)
+    program = Program(_LINKED_TIME, 0.0)
+    costs.keep_room(program, costs.add(program))
+    values = program.solve()
+    if values is None:
+        raise ProblemError(
+            "lower bound: the solver of linear programs found none; is a cost right?"
+        )
+    return costs.constant + program.value(values)
 
 
 def relaxation(
@@ -59,37 +83,39 @@ def relaxation(
 ) -> Relaxation:
     """The linear program of `lower_bound`, solved exactly by column generation.
 
-    Only columns that may matter enter the program: the cheapest nodes of every pair, then any that
-    the duals show to pay, until none does.
+    Only columns that may matter enter the program: the cheapest nodes of every operator, then any
+    that the duals show to pay, until none does. Only links between an operator and a node count.
 
     Args:
         problem: what is placed.
         objective: a name of `nova_core.model.objectives`.
-        placed: (p,) a placement of whole joins that overloads nothing, as indices of the nodes that
-            may host. With it, fractions of a join only go to nodes with room for all of it, which
-            gives a higher bound of whole joins.
+        placed: (b,) a placement of whole operators that overloads nothing, as indices of the nodes
+            that may host. With it, fractions of one only go to nodes with room for all of it, which
+            gives a higher bound of whole operators.
     """
     costs = AssignmentCosts(problem, objective, whole=placed is not None)
-    need, hosts, room = problem.required_capacity, costs.hosts, costs.room
+    need, hosts, room = costs.need, costs.hosts, costs.room
     require_total_capacity(need, room)
+    if not len(need):
+        return Relaxation(0.0, np.empty(0), np.zeros(len(problem.nodes)))
     possible = _filling(need, room) if placed is None else (np.arange(len(need)), placed)
-    pair, host = merged(costs.cheapest(_FIRST_COLUMNS), possible, len(hosts))
+    body, host = merged(costs.cheapest(_FIRST_COLUMNS), possible, len(hosts))
     while True:
-        value, pair_price, host_price = _solve(costs.of(pair, host), pair, host, need, room)
-        new_pair, new_host = costs.paying(pair_price, host_price)
-        if len(new_pair) == 0:
+        value, body_price, host_price = _solve(costs.of(body, host), body, host, need, room)
+        new_body, new_host = costs.paying(body_price, host_price)
+        if len(new_body) == 0:
             break
-        before = len(pair)
-        pair, host = merged((pair, host), (new_pair, new_host), len(hosts))
-        if len(pair) == before:  # rounding of the duals brought only known columns
+        before = len(body)
+        body, host = merged((body, host), (new_body, new_host), len(hosts))
+        if len(body) == before:  # rounding of the duals brought only known columns
             break
     node_price = np.zeros(len(problem.nodes))
     node_price[hosts] = host_price
-    return Relaxation(value, pair_price, node_price)
+    return Relaxation(value, body_price, node_price)
 
 
 def require_total_capacity(need: Floats, room: Floats) -> None:
-    """Refuse a problem whose nodes together cannot receive what its joins need.
+    """Refuse a problem whose nodes together cannot receive what its operators need.
 
     Raises:
         InfeasibleError: with what is lacking.
@@ -97,25 +123,46 @@ def require_total_capacity(need: Floats, room: Floats) -> None:
     missing = float(need.sum() - room.sum())
     if missing > 1e-9 * need.sum():
         raise InfeasibleError(
-            f"capacity: joins need {need.sum():.6g} tuples/s, nodes that may host have "
+            f"capacity: operators need {need.sum():.6g} tuples/s, nodes that may host have "
             f"{room.sum():.6g}; {missing:.6g} are missing",
             missing,
         )
 
 
+class Inner(NamedTuple):
+    """Links from one operator that is placed to another; several between the same two are one.
+
+    Attributes:
+        producer: (l,) operator, by its row in the graph's bodies.
+        consumer: (l,) operator, likewise.
+        weight: (l,) what each ms between their nodes costs.
+    """
+
+    producer: Ints
+    consumer: Ints
+    weight: Floats
+
+
 class AssignmentCosts:
-    """Costs of running each pair whole on each node that may host.
+    """Costs of running each operator whole on each node that may host.
+
+    Operators are the bodies of the problem's graph: pairs, or operators of queries as they are
+    written. What an operator costs on a node are its links from sources and to sinks; links between
+    two operators, `inner`, cost by the nodes of both.
 
     Args:
         problem: what is placed.
         objective: a name of `nova_core.model.objectives`.
         hosts: (h,) nodes; None for all that may host and have room.
-        latency: (n, n) ms that `rows` take; None for those by coordinates.
-        whole: whether columns on hosts without room for the whole pair are none.
+        latency: (n, n) ms that `rows` and `apart` take; None for those by coordinates.
+        whole: whether columns on hosts without room for the whole operator are none.
 
     Attributes:
         hosts: (h,) nodes.
         room: (h,) their capacity, tuples/s.
+        need: (b,) tuples/s that each operator receives.
+        inner: links between operators.
+        constant: what links from sources to sinks cost, wherever operators run.
     """
 
     def __init__(
@@ -126,32 +173,156 @@ class AssignmentCosts:
         latency: Floats | None = None,
         whole: bool = False,
     ) -> None:
-        nodes = problem.nodes
+        nodes, graph = problem.nodes, graph_of(problem)
         self._problem, self._latency, self._whole = problem, latency, whole
-        self._weights = leg_weights(problem, objective)
+        self.need: Floats = graph.required[graph.bodies]
         self.hosts: Ints = (
             np.flatnonzero(nodes.worker & (nodes.capacity > 0)) if hosts is None else hosts
         )
         self.room: Floats = nodes.capacity[self.hosts]
+        weight, (producer, consumer, _, _) = link_weights(graph, objective), graph.links
+        sender, receiver = graph.body_of[producer], graph.body_of[consumer]
+        # Links between an operator and a node: a run per operator, in the order of plans.
+        link = graph.at_body[1]
+        link = link[(sender[link] < 0) | (receiver[link] < 0)]
+        body = np.maximum(sender[link], receiver[link])
+        self._at = np.searchsorted(body, np.arange(len(self.need) + 1))
+        self._end = graph.node[np.where(sender[link] < 0, producer[link], consumer[link])]
+        self._weight = weight[link]
+        pair = np.stack([sender[graph.inner], receiver[graph.inner]])
+        ends, row = np.unique(pair, axis=1, return_inverse=True)
+        total = np.bincount(row.ravel(), weight[graph.inner], ends.shape[1])
+        self.inner = Inner(ends[0], ends[1], total.astype(np.float64))
+        straight = np.flatnonzero((sender < 0) & (receiver < 0))
+        away = problem.distance(graph.node[producer[straight]], graph.node[consumer[straight]])
+        self.constant = float(weight[straight] @ away)
+
+    @property
+    def columns(self) -> int:
+        """Variables of the program of `add`."""
+        hosts = len(self.hosts)
+        return len(self.need) * hosts + len(self.inner.weight) * hosts * hosts
 
     def fits(self, need: Floats) -> Bools:
         """(k, h) whether a host has room for each of some needs ((k,) tuples/s)."""
         return np.asarray(need[:, None] <= self.room * (1.0 + 1e-12))
 
-    def of(self, pair: Ints, host: Ints) -> Floats:
-        """(c,) costs of single columns; ``host`` indexes `hosts`."""
-        p = self._problem
-        legs = p.distance(p.pair_ends[pair], self.hosts[host][:, None])
-        return np.asarray((self._weights[pair] * legs).sum(axis=1))
+    def of(self, body: Ints, host: Ints) -> Floats:
+        """(c,) costs of single columns, without `inner`; ``host`` indexes `hosts`."""
+        count = self._at[body + 1] - self._at[body]
+        column = np.repeat(np.arange(len(body)), count)
+        within = np.arange(len(column)) - np.repeat(np.cumsum(count) - count, count)
+        link = np.repeat(self._at[body], count) + within
+        away = self._problem.distance(self._end[link], self.hosts[host[column]])
+        return np.bincount(column, self._weight[link] * away, len(body)).astype(np.float64)
 
-    def rows(self, pairs: slice | Ints) -> Floats:
-        """(pairs, h) costs of some pairs on every host."""
-        ends = self._problem.pair_ends[pairs]
-        cost = np.zeros((len(ends), len(self.hosts)))
-        for leg, node in enumerate(ends.T):
-            distinct, row = np.unique(node, return_inverse=True)
-            cost += self._weights[pairs, leg, None] * self._away(distinct)[row]
+    def rows(self, bodies: slice | Ints) -> Floats:
+        """(bodies, h) costs of some operators on every host, without `inner`."""
+        body = np.arange(len(self.need))[bodies]
+        cost = np.zeros((len(body), len(self.hosts)))
+        count = self._at[body + 1] - self._at[body]
+        for nth in range(int(count.max(initial=0))):
+            more = np.flatnonzero(count > nth)
+            link = self._at[body[more]] + nth
+            distinct, row = np.unique(self._end[link], return_inverse=True)
+            cost[more] += self._weight[link, None] * self._away(distinct)[row]
         return cost
+
+    def ends(self, bodies: Ints) -> tuple[Ints, Floats]:
+        """((k, l), (k, l)) nodes that operators are linked with, and the weights of these links.
+
+        Of operators with fewer links, some come again with weight 0.
+        """
+        count = self._at[bodies + 1] - self._at[bodies]
+        nth = np.arange(int(count.max(initial=0)))
+        real = nth < count[:, None]
+        link = self._at[bodies][:, None] + np.where(real, nth, 0)
+        return self._end[link], np.where(real, self._weight[link], 0.0)
+
+    @cached_property
+    def apart(self) -> Floats:
+        """(h, h) ms between hosts."""
+        return self._away(self.hosts)
+
+    def total(self, placed: Ints) -> float:
+        """What a placement ((b,) indices of `hosts`) of all operators costs."""
+        alone = float(self.of(np.arange(len(placed)), placed).sum())
+        ends = (self.hosts[placed[end]] for end in self.inner[:2])
+        return alone + self.constant + float(self.inner.weight @ self._problem.distance(*ends))
+
+    def add(self, program: Program, fits: Bools | None = None) -> int:
+        """Add placements of all operators to a program, and what they cost without `constant`.
+
+        Args:
+            program: gets variables of each operator on each host, host by host, and those of
+                `add_products`.
+            fits: (b, h) whether each operator may run on each host. It runs on one then; where
+                None, fractions of it run on any.
+
+        Returns:
+            The block of variables of operators on hosts.
+        """
+        from scipy.sparse import eye_array, kron
+
+        (bodies, hosts), cost = (len(self.need), len(self.hosts)), self.rows(slice(None)).ravel()
+        most = 1.0 if fits is None else fits.ravel().astype(np.float64)
+        placed = program.variables(cost, most, fits is not None)
+        program.limit({placed: kron(eye_array(bodies), np.ones((1, hosts)))}, 1.0, 1.0)
+        self.add_products(program, placed, bodies, self.inner)
+        return placed
+
+    def keep_room(self, program: Program, placed: int, used: int | None = None) -> None:
+        """Let no host receive more than it has room for.
+
+        Args:
+            program: what `add` was called with.
+            placed: what it returned.
+            used: block of variables that tell whether each host may run anything.
+        """
+        from scipy.sparse import csr_array, diags_array, eye_array, kron
+
+        limited = np.flatnonzero(np.isfinite(self.room))
+        load = csr_array(kron(self.need[None, :], eye_array(len(self.hosts))))[limited]
+        if used is None:
+            program.limit({placed: load}, most=self.room[limited])
+            return
+        room = np.where(np.isfinite(self.room), self.room, 0.0)
+        offered = csr_array(-diags_array(room))[limited]
+        program.limit({placed: load, used: offered}, most=0.0)
+
+    def add_products(self, program: Program, placed: int, count: int, inner: Inner) -> None:
+        """Add what links cost: for each, a variable of every host of either end.
+
+        Such a variable is the product of two variables of ``placed``. It need not be an integer:
+        those of one host at one end sum to whether that end is there, so whole ends leave one 1.
+        This is the standard linearization of quadratic assignments (Adams and Johnson, 1994). The
+        variables come link by link, producer's host by host, consumer's by host.
+
+        Args:
+            program: that has ``placed``.
+            placed: block of variables of each of ``count`` things on each host, host by host.
+            count: how many things are placed.
+            inner: links between them.
+        """
+        from scipy.sparse import csr_array, eye_array, kron
+
+        links, hosts = len(inner.weight), len(self.hosts)
+        if not links:
+            return
+        product = program.variables(self.products(inner), whole=False)
+        each, every = eye_array(hosts), np.ones((1, hosts))
+        for end, sums in (
+            (inner.producer, kron(eye_array(links * hosts), every)),
+            (inner.consumer, kron(eye_array(links), kron(every, each))),
+        ):
+            chosen = csr_array((-np.ones(links), (np.arange(links), end)), shape=(links, count))
+            program.limit({product: sums, placed: kron(chosen, each)}, 0.0, 0.0)
+
+    def products(self, inner: Inner) -> Floats:
+        """Costs of the variables of `add_products`."""
+        if not len(inner.weight):
+            return np.empty(0)
+        return np.asarray((inner.weight[:, None, None] * self.apart).ravel())
 
     def _away(self, ends: Ints) -> Floats:
         """(e, h) ms between some nodes and every host."""
@@ -166,20 +337,20 @@ class AssignmentCosts:
             away += apart * np.add.outer(height[ends], height[self.hosts])
         return away
 
-    def chunks(self, pairs: Ints | None = None) -> list[Ints]:
-        """Pairs, all or some, in runs whose cost rows fit in memory together."""
+    def chunks(self, bodies: Ints | None = None) -> list[Ints]:
+        """Operators, all or some, in runs whose cost rows fit in memory together."""
         step = max(1, _CHUNK_ENTRIES // max(1, len(self.hosts)))
-        rows = np.arange(len(self._problem.matrix)) if pairs is None else pairs
+        rows = np.arange(len(self.need)) if bodies is None else bodies
         return [rows[a : a + step] for a in range(0, len(rows), step)]
 
-    def _columns(self, pairs: Ints, values: Floats) -> Floats:
-        """(pairs, h) values, infinite where there is no column."""
+    def _columns(self, bodies: Ints, values: Floats) -> Floats:
+        """(bodies, h) values, infinite where there is no column."""
         if self._whole:
-            values[~self.fits(self._problem.required_capacity[pairs])] = np.inf
+            values[~self.fits(self.need[bodies])] = np.inf
         return values
 
     def cheapest(self, count: int) -> tuple[Ints, Ints]:
-        """Columns of each pair's ``count`` cheapest hosts."""
+        """Columns of each operator's ``count`` cheapest hosts."""
         count = min(count, len(self.hosts))
         columns: list[tuple[Ints, Ints]] = []
         for chunk in self.chunks():
@@ -189,18 +360,18 @@ class AssignmentCosts:
             columns.append((chunk[row], best[row, column]))
         return np.concatenate([f[0] for f in columns]), np.concatenate([f[1] for f in columns])
 
-    def reduced(self, pairs: Ints, pair_price: Floats, host_price: Floats) -> Floats:
-        """(pairs, h) reduced costs: what a column adds to the relaxation's value, at least."""
-        need = self._problem.required_capacity[pairs]
-        return self.rows(pairs) - pair_price[pairs, None] - np.outer(need, host_price)
+    def reduced(self, bodies: Ints, body_price: Floats, host_price: Floats) -> Floats:
+        """(bodies, h) reduced costs: what a column adds to the relaxation's value, at least."""
+        alone = self.rows(bodies) - body_price[bodies, None]
+        return np.asarray(alone - np.outer(self.need[bodies], host_price))
 
-    def paying(self, pair_price: Floats, host_price: Floats) -> tuple[Ints, Ints]:
-        """Columns of negative reduced cost, the most negative of each pair."""
+    def paying(self, body_price: Floats, host_price: Floats) -> tuple[Ints, Ints]:
+        """Columns of negative reduced cost, the most negative of each operator."""
         columns: list[tuple[Ints, Ints]] = []
         count = min(_NEW_COLUMNS, len(self.hosts))
-        scale = max(1e-300, float(np.abs(pair_price).max(initial=0.0)))
+        scale = max(1e-300, float(np.abs(body_price).max(initial=0.0)))
         for chunk in self.chunks():
-            reduced = self._columns(chunk, self.reduced(chunk, pair_price, host_price))
+            reduced = self._columns(chunk, self.reduced(chunk, body_price, host_price))
             best = np.argpartition(reduced, count - 1, axis=1)[:, :count]
             pays = np.take_along_axis(reduced, best, axis=1) < -_OPTIMAL * scale
             row, column = np.nonzero(pays)
@@ -216,52 +387,52 @@ class AssignmentCosts:
             most: how many; of more, those of the least reduced cost.
 
         Returns:
-            Pairs, hosts, and the least reduced cost up to ``limit`` of a column that is left out,
-            ``inf`` where none is.
+            Operators, hosts, and the least reduced cost up to ``limit`` of a column that is left
+            out, ``inf`` where none is.
         """
         price = duals.node_price[self.hosts]
         columns: list[tuple[Ints, Ints, Floats]] = []
         for chunk in self.chunks():
-            reduced = self._columns(chunk, self.reduced(chunk, duals.pair_price, price))
+            reduced = self._columns(chunk, self.reduced(chunk, duals.body_price, price))
             row, column = np.nonzero((reduced <= limit) & (reduced < np.inf))
             columns.append((chunk[row], column, reduced[row, column]))
-        pair, host, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-        if len(pair) <= most:
-            return pair, host, np.inf
+        body, host, value = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        if len(body) <= most:
+            return body, host, np.inf
         order = np.argpartition(value, most)
         kept = np.sort(order[:most])
-        return pair[kept], host[kept], float(value[order[most]])
+        return body[kept], host[kept], float(value[order[most]])
 
 
 def _filling(need: Floats, room: Floats) -> tuple[Ints, Ints]:
-    """Columns with which the program has a solution: pairs poured over hosts one after another."""
-    pair_end, host_end = np.cumsum(need), np.cumsum(room)
-    cuts = np.unique(np.concatenate([pair_end, host_end[host_end < pair_end[-1]]]))
+    """Columns with which the program has a solution: operators poured over hosts in turn."""
+    body_end, host_end = np.cumsum(need), np.cumsum(room)
+    cuts = np.unique(np.concatenate([body_end, host_end[host_end < body_end[-1]]]))
     middle = (np.concatenate(([0.0], cuts[:-1])) + cuts) / 2
-    pair = np.minimum(np.searchsorted(pair_end, middle), len(need) - 1)
+    body = np.minimum(np.searchsorted(body_end, middle), len(need) - 1)
     host = np.minimum(np.searchsorted(host_end, middle), len(room) - 1)
-    return pair, host
+    return body, host
 
 
 def merged(first: tuple[Ints, Ints], second: tuple[Ints, Ints], hosts: int) -> tuple[Ints, Ints]:
-    """Columns of both, each once, given as pairs and hosts of so many."""
-    keys = [pair * hosts + host for pair, host in (first, second)]
+    """Columns of both, each once, given as operators and hosts of so many."""
+    keys = [body * hosts + host for body, host in (first, second)]
     key = np.unique(np.concatenate(keys))
     return key // hosts, key % hosts
 
 
 def _solve(
-    cost: Floats, pair: Ints, host: Ints, need: Floats, room: Floats
+    cost: Floats, body: Ints, host: Ints, need: Floats, room: Floats
 ) -> tuple[float, Floats, Floats]:
     """Value and duals of the program over the given columns."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
-    column = np.arange(len(pair))
+    column = np.arange(len(body))
     limited = np.flatnonzero(np.isfinite(room))
     # Typed loosely: the solver takes sparse arrays, its published types do not say so.
-    load: Any = csr_array((need[pair], (host, column)), shape=(len(room), len(pair)))
-    once: Any = csr_array((np.ones(len(pair)), (pair, column)), shape=(len(need), len(pair)))
+    load: Any = csr_array((need[body], (host, column)), shape=(len(room), len(body)))
+    once: Any = csr_array((np.ones(len(body)), (body, column)), shape=(len(need), len(body)))
     solution = linprog(
         cost,
         A_ub=load[limited] if len(limited) else None,

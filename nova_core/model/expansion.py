@@ -442,6 +442,13 @@ def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:
     return kept[rewriting]
 
 
+def body_requirement(problem: Problem) -> Ints:
+    """(b,) requirement of each body of the graph, a row of `Problem.requirements`; -1 for none."""
+    if problem.queries:  # they have none
+        return np.full(len(graph_of(problem).bodies), -1)
+    return problem.pair_requirement
+
+
 def expand(problem: Problem, rewriting: Rewriting) -> Graph:
     """A problem's queries as one graph of physical operators; `graph_of` keeps it.
 

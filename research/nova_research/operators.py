@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.graph import Graph
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Floats, Ints
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "multicast", "sink")
 
@@ -83,38 +83,6 @@ class OperatorGraph:
                 raise ProblemError(f"{what}: node is missing; a {operator.kind} cannot be placed")
             if not (np.isfinite(operator.output_rate) and operator.output_rate >= 0):
                 raise ProblemError(f"{what}: output_rate {operator.output_rate}: must be >= 0")
-
-    @classmethod
-    def of(cls, problem: Problem) -> OperatorGraph:
-        """A problem's joins: a join operator per pair of the join matrix, a sink per pair.
-
-        Sources come first, in the problem's order; then pairs, then their sinks, in the matrix's.
-        """
-        sources, matrix = problem.sources, problem.matrix
-        many, pairs = len(sources), len(matrix)
-        sizes = sources.tuple_bytes
-        operators = [
-            Operator(
-                str(sources.ids[one]),
-                "source",
-                output_rate=float(sources.rate[one]),
-                node=int(sources.node[one]),
-                tuple_bytes=1.0 if sizes is None else float(sizes[one]),
-            )
-            for one in range(many)
-        ]
-        names = [f"pair {number}" for number in range(pairs)]
-        for number, name in enumerate(names):
-            inputs = (int(matrix.left[number]), int(matrix.right[number]))
-            rate = float(matrix.output_rate[number])
-            operators.append(Operator(name, "join", inputs, rate, query=int(matrix.join[number])))
-        for number, name in enumerate(names):
-            join = int(matrix.join[number])
-            sink = int(problem.sink_node[number])
-            operators.append(
-                Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join)
-            )
-        return cls(operators)
 
     @classmethod
     def of_graph(cls, graph: Graph) -> OperatorGraph:

@@ -68,7 +68,7 @@ def test_its_ends_are_the_exact_optima() -> None:
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(ProblemError, match=r"300 joins on .* nodes; at most 20,000"):
+    with pytest.raises(ProblemError, match=r"300 operators, .* 300,000 variables; at most 20,000"):
         pareto_front(generate(1001))
     with pytest.raises(ProblemError, match="steps: 1; use a whole number >= 2"):
         pareto_front(random_problem(0, 2, 3, 0.5), steps=1)

@@ -115,6 +115,8 @@ def test_no_able_worker_is_refused_with_what_is_missing() -> None:
     problem = FAMILIES["requirements"](2)
     tags = np.full(len(problem.nodes.ids), "arm64")
     nobody = replace(problem, nodes=replace(problem.nodes, tags=tags))
-    with pytest.raises(InfeasibleError, match=r"x: no node may host joins that need .*gpu") as e:
+    with pytest.raises(
+        InfeasibleError, match=r"x: no node may host operators that need .*gpu"
+    ) as e:
         list(able_workers(nobody, "x"))
     assert e.value.missing == pytest.approx(problem.required_capacity.sum())

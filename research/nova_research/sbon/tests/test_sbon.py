@@ -13,6 +13,7 @@ from problem_families import FAMILIES, with_nodes
 
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import leg_weights
 from nova_core.strategies import create, place
 from nova_research.operators import Operator, OperatorGraph
@@ -235,7 +236,7 @@ def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
 def test_a_problem_is_the_operator_graph_of_it() -> None:
     """Strategies on a problem, and functions on its graph, agree."""
     problem = FAMILIES["unlimited"](1)
-    graph = OperatorGraph.of(problem)
+    graph = OperatorGraph.of_graph(graph_of(problem))
     latency = np.linalg.norm(problem.nodes.position[:, None] - problem.nodes.position, axis=2)
     found = graph.network_usage(optimal(graph, latency, problem.nodes.worker), latency)
     plan = evaluate(place(problem, "sbon-optimal")).estimated.network_usage
