@@ -8,7 +8,6 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError
 from nova_core.model.expansion import graph_of
-from nova_core.model.graph import SINK
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.strategies.base import Strategy
@@ -22,10 +21,7 @@ class Sink(Strategy):
     def place(self, problem: Problem) -> Plan:
         """Place every operator on its query's sink; ignores capacity and whether it may host."""
         graph = graph_of(problem)
-        sinks = np.flatnonzero(graph.kind == SINK)
-        node = np.empty(graph.queries, np.int64)
-        node[graph.query[sinks]] = graph.node[sinks]
-        return self.whole_plan(problem, node[graph.query[graph.bodies]])
+        return self.whole_plan(problem, problem.sinks[graph.query[graph.bodies]])
 
 
 class Source(Strategy):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
 from nova_core.model.expansion import graph_of
-from nova_core.model.graph import SINK, Graph
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.strategies.base import Strategy
@@ -105,13 +104,13 @@ def relayed_plan(
         ProblemError: when the routes would be too long to write down.
     """
     graph, trees = graph_of(problem), cache(tree_of)
-    host = meeting_hosts(graph, trees, entry)
+    host = meeting_hosts(problem, trees, entry)
     if problem.queries:
         return strategy.whole_plan(problem, host[graph.bodies])
     # Links in the order of `Plan.links`; they end where they begin, or at an ancestor.
     link = graph.at_body[1]
     start, end = host[graph.links.producer[link]], host[graph.links.consumer[link]]
-    sink = sink_nodes(graph)[graph.links.consumer[link]]
+    sink = problem.sinks[graph.query[graph.links.consumer[link]]]
     length = np.empty_like(start)
     rows = [(trees(node), np.flatnonzero(sink == node)) for node in np.unique(sink).tolist()]
     for tree, mine in rows:
@@ -129,27 +128,21 @@ def relayed_plan(
     return strategy.whole_plan(problem, host[graph.bodies], routes=Routes(offset, node))
 
 
-def sink_nodes(graph: Graph) -> Ints:
-    """(o,) node of the sink of each operator's query; without meaning for sources."""
-    sinks = np.flatnonzero(graph.kind == SINK)
-    node = np.empty(graph.queries, np.int64)
-    node[graph.query[sinks]] = graph.node[sinks]
-    return node[graph.query]
-
-
 def meeting_hosts(
-    graph: Graph, tree_of: Callable[[int], RootedTree], entry: Ints | None = None
+    problem: Problem, tree_of: Callable[[int], RootedTree], entry: Ints | None = None
 ) -> Ints:
     """(o,) nodes: every body where the ways of its inputs to its sink meet.
 
     What has one input runs where that comes from.
 
     Args:
-        graph: operators.
+        problem: what is placed.
         tree_of: gives the tree over all nodes that is rooted at a sink.
         entry: as of `relayed_plan`.
     """
-    host, sink, (producer, consumer, _, _) = graph.node.copy(), sink_nodes(graph), graph.links
+    graph = graph_of(problem)
+    host, (producer, consumer, _, _) = graph.node.copy(), graph.links
+    sink = problem.sinks[graph.query]  # of sources without meaning
     # Bodies of one depth and sink at a time; what they receive from comes before.
     body = graph.bodies[np.lexsort((sink[graph.bodies], graph.depth[graph.bodies]))]
     ends = np.flatnonzero(np.diff(graph.depth[body]) | np.diff(sink[body])) + 1

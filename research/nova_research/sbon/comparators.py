@@ -436,7 +436,7 @@ class SbonIpMulticast(_Comparator):
             problem.latency_position, problem.nodes.height, self.parameters.degree
         )
         graph = graph_of(problem)
-        return self.whole_plan(problem, meeting_hosts(graph, cache(routes))[graph.bodies])
+        return self.whole_plan(problem, meeting_hosts(problem, cache(routes))[graph.bodies])
 
 
 def neighbour_routes(position: Floats, height: Floats | None, degree: int) -> RoutesTo:
