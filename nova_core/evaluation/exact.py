@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -110,10 +111,15 @@ def exact_optimum(
 def _fed_by_each_other(program: Program, costs: AssignmentCosts) -> tuple[Ints, float]:
     """(b,) hosts of operators, and a lower bound of what they cost without `constant`."""
     require_total_capacity(costs.need, costs.room)
+    placed, _ = _greedy(costs, costs.need)
     costs.keep_room(program, costs.add(program, costs.fits(costs.need)))
-    values = _found(program, program.solve(), lambda: lacking(costs.need, costs.room))
-    shape = len(costs.need), len(costs.hosts)
-    placed = values[: shape[0] * shape[1]].reshape(shape).argmax(axis=1)
+    values = program.solve()
+    if placed is None or values is not None:
+        values = _found(program, values, lambda: lacking(costs.need, costs.room))
+        shape = len(costs.need), len(costs.hosts)
+        found = values[: shape[0] * shape[1]].reshape(shape).argmax(axis=1)
+        if placed is None or costs.total(found) < costs.total(placed):
+            placed = found
     return placed, max(program.bound, 0.0)
 
 
@@ -174,7 +180,7 @@ def _found(
 
 
 def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
-    """Place the largest first, each where it is cheapest: (b,) hosts, and their cost.
+    """Place the largest first, each where it is cheapest beside those before; and their cost.
 
     A limit for the search, and what is left where it finds nothing better in time. ``None`` and
     ``inf`` when an operator finds no room.
@@ -182,9 +188,16 @@ def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
     room, total = costs.room.copy(), 0.0
     if not len(room):
         return None, np.inf
-    placed = np.empty(len(need), np.int64)
+    placed = np.full(len(need), -1)
+    linked = defaultdict[int, list[tuple[int, float]]](list)
+    for producer, consumer, weight in zip(*(c.tolist() for c in costs.inner), strict=True):
+        linked[producer].append((consumer, weight))
+        linked[consumer].append((producer, weight))
     for pair in np.argsort(-need, kind="stable").tolist():
         cost = np.where(room >= need[pair], costs.rows(slice(pair, pair + 1))[0], np.inf)
+        for other, weight in linked[pair]:
+            if placed[other] >= 0:
+                cost += weight * costs.apart[placed[other]]
         host = int(np.argmin(cost))
         if cost[host] == np.inf:
             return None, np.inf

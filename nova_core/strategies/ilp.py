@@ -73,21 +73,7 @@ class Ilp(Strategy):
         """
         from nova_core.evaluation import exact_optimum, exact_optimum_with_cuts
 
-        p, graph = self.parameters, graph_of(problem)
-        operators, links = len(graph.bodies), len(graph.inner)
-        hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
-        candidates = None if links else p.candidates
-        if candidates is None and not links and operators * hosts > MOST_COLUMNS:
-            candidates = CANDIDATES
-        columns = operators * min(hosts, candidates or hosts) + links * hosts**2
-        if operators * hosts > MOST_PAIRS or columns > MOST_COLUMNS:
-            linked = f" and {links:,} links between them" if links else ""
-            raise ProblemError(
-                f"ilp: {operators:,} operators{linked} on {hosts:,} nodes; at most {MOST_PAIRS:,} "
-                f"pairs of an operator and a node are supported, {MOST_COLUMNS:,} of them "
-                "candidates, with the pairs of nodes for each link; use a smaller problem, or "
-                "fewer candidates"
-            )
+        p, candidates = self.parameters, self._candidates(problem)
         if p.cut:
             optimum = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
         else:
@@ -102,3 +88,32 @@ class Ilp(Strategy):
                 "candidates": optimum.candidates,
             },
         )
+
+    def _candidates(self, problem: Problem) -> int | None:
+        """Nodes considered for an operator in the mean, None for all.
+
+        Raises:
+            ProblemError: for a problem that is too large.
+        """
+        graph, candidates = graph_of(problem), self.parameters.candidates
+        operators, links = len(graph.bodies), len(graph.inner)
+        hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
+        if links:
+            columns = operators * hosts + links * hosts**2
+            if columns > MOST_COLUMNS:
+                raise ProblemError(
+                    f"ilp: {operators:,} operators, {links:,} links between them and {hosts:,} "
+                    f"nodes make {columns:,} variables; at most {MOST_COLUMNS:,} are supported; "
+                    "use a smaller problem"
+                )
+            return None
+        if candidates is None and operators * hosts > MOST_COLUMNS:
+            candidates = CANDIDATES
+        pairs = operators * hosts
+        if pairs > MOST_PAIRS or operators * min(hosts, candidates or hosts) > MOST_COLUMNS:
+            raise ProblemError(
+                f"ilp: {operators:,} operators on {hosts:,} nodes; at most {MOST_PAIRS:,} pairs of "
+                f"an operator and a node are supported, {MOST_COLUMNS:,} of them candidates; use a "
+                "smaller problem, or fewer candidates"
+            )
+        return candidates

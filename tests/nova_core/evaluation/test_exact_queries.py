@@ -125,6 +125,17 @@ def test_a_join_that_is_cut_within_a_query() -> None:
     assert cut.bound <= exact_optimum(crowded, gap=0).value * (1 + 1e-6)
 
 
+def test_there_is_a_placement_when_the_time_is_over() -> None:
+    queries = [each | {"id": f"q{row}"} for row in range(6) for each in SHAPES[next(iter(SHAPES))]]
+    problem = asking(topology(1, 40), queries)
+    graph = graph_of(problem)
+    crowded = problem.with_capacity(np.full(40, 1.5 * graph.required.max()))
+    hasty = exact_optimum(crowded, time_limit=0.05)
+    assert verify(hasty.plan).ok
+    assert hasty.bound <= hasty.value
+    assert hasty.value == pytest.approx(hasty.plan.objective_value("latency"))
+
+
 def test_nothing_to_place() -> None:
     filters = document({"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5})
     problem = asking(topology(1), filters)
