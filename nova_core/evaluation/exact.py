@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.evaluation.bounds import (
-    AssignmentCosts,
-    Inner,
-    merged,
-    relaxation,
-    require_total_capacity,
-)
+from nova_core.evaluation.assignment import AssignmentCosts, Inner
+from nova_core.evaluation.bounds import merged, relaxation, require_total_capacity
 from nova_core.evaluation.mip import Program
 from nova_core.model.expansion import graph_of
 from nova_core.model.graph import JOIN

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.evaluation.bounds import AssignmentCosts, require_total_capacity
+from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.evaluation.bounds import require_total_capacity
 from nova_core.evaluation.exact import lacking
 from nova_core.evaluation.mip import Program, check_limits
 from nova_core.model.expansion import body_requirement, graph_of

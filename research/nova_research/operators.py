@@ -86,7 +86,8 @@ class OperatorGraph:
 
     @classmethod
     def of_graph(cls, graph: Graph) -> OperatorGraph:
-        """The operators of a graph, in its order."""
+        """The operators of a graph, in its order; what runs with another one takes nothing."""
+        runs_with = set(graph.fused.tolist())
         return cls(
             [
                 Operator(
@@ -97,9 +98,10 @@ class OperatorGraph:
                     None if one.node < 0 else one.node,
                     query=one.query,
                     expression="partial" if one.partial else "",
+                    need=0.0 if number in runs_with else None,
                     logical=one.logical,
                 )
-                for one in graph
+                for number, one in enumerate(graph)
             ]
         )
 

@@ -268,11 +268,7 @@ def expanded_queries(problem: Problem, queries: Graph) -> Iterator[ExpandedQuery
             sink=problem.node_index[written.sink],
             graph=OperatorGraph(
                 [
-                    replace(
-                        operators[n],
-                        inputs=tuple(place[i] for i in operators[n].inputs),
-                        need=None if root[n] == n else 0.0,
-                    )
+                    replace(operators[n], inputs=tuple(place[i] for i in operators[n].inputs))
                     for n in numbers
                 ]
             ),

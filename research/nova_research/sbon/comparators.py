@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.evaluation.bounds import AssignmentCosts
+from nova_core.evaluation.assignment import AssignmentCosts
 from nova_core.model.expansion import graph_of
 from nova_core.model.graph import SOURCE
 from nova_core.model.plan import Plan

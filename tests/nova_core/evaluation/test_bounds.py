@@ -12,7 +12,8 @@ from small_problems import problem_of, random_problem
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum, exact_optimum_with_cuts, lower_bound
-from nova_core.evaluation.bounds import AssignmentCosts, relaxation
+from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.evaluation.bounds import relaxation
 from nova_core.io import read_problem
 from nova_core.model import Problem
 from nova_core.model.objectives import OBJECTIVES

@@ -15,7 +15,7 @@ from small_problems import random_problem
 from nova_core.cli import cli
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
-from nova_core.evaluation.bounds import AssignmentCosts
+from nova_core.evaluation.assignment import AssignmentCosts
 from nova_core.evaluation.pareto import pareto_front
 from nova_core.model import Problem
 from nova_core.model.verify import verify

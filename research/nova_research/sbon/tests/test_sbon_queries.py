@@ -87,3 +87,13 @@ def test_consumer_and_random_of_whole_queries() -> None:
     drawn = [create("sbon-random", seed=seed).solve(problem).instances.node for seed in range(9)]
     assert all(problem.nodes.worker[nodes].all() for nodes in drawn)
     assert len({tuple(nodes.tolist()) for nodes in drawn}) == 9
+
+
+def test_relaxation_keeps_no_room_for_filters() -> None:
+    problem = asking(topology(3, 6), SHAPES["a tree"])
+    problem.nodes.worker[:] = np.arange(6) == 2
+    need = graph_of(problem).required.sum()
+    exactly = place(problem.with_capacity(np.full(6, need * 1.000001)), "sbon-relaxation")
+    assert exactly.notes["overloading_joins"] == 0 and "capacity" not in exactly.breaks
+    less = place(problem.with_capacity(np.full(6, need - 1)), "sbon-relaxation")
+    assert less.notes["overloading_joins"] == 1 and "capacity" in less.breaks
