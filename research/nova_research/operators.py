@@ -58,7 +58,8 @@ class OperatorGraph:
 
     Raises:
         ProblemError: naming the operator, for one that receives from a later operator, a source
-            with inputs, another without, a rate that is none, or a source or sink without node.
+            with inputs, another but a sink without, a rate that is none, or a source or sink
+            without node.
     """
 
     operators: Sequence[Operator]
@@ -72,9 +73,10 @@ class OperatorGraph:
             ids.add(operator.id)
             if operator.kind not in KINDS:
                 raise ProblemError(f"{what}: kind {operator.kind!r}: one of {', '.join(KINDS)}")
-            if (operator.kind == "source") != (not operator.inputs):
-                verb = "must not have" if operator.inputs else "needs"
-                raise ProblemError(f"{what}: a {operator.kind} {verb} inputs")
+            if operator.kind == "source" and operator.inputs:
+                raise ProblemError(f"{what}: a source must not have inputs")
+            if not operator.inputs and operator.kind not in ("source", "sink"):
+                raise ProblemError(f"{what}: a {operator.kind} needs inputs")
             if any(not 0 <= one < number for one in operator.inputs):
                 raise ProblemError(f"{what}: inputs must be operators before it")
             if any(self.operators[one].kind == "sink" for one in operator.inputs):
@@ -86,8 +88,7 @@ class OperatorGraph:
 
     @classmethod
     def of_graph(cls, graph: Graph) -> OperatorGraph:
-        """The operators of a graph, in its order; what runs with another one takes nothing."""
-        runs_with = set(graph.fused.tolist())
+        """The operators of a graph, in its order."""
         return cls(
             [
                 Operator(
@@ -98,10 +99,9 @@ class OperatorGraph:
                     None if one.node < 0 else one.node,
                     query=one.query,
                     expression="partial" if one.partial else "",
-                    need=0.0 if number in runs_with else None,
                     logical=one.logical,
                 )
-                for number, one in enumerate(graph)
+                for one in graph
             ]
         )
 
@@ -127,8 +127,8 @@ class OperatorGraph:
 
     @cached_property
     def sources(self) -> list[int]:
-        """Operators without inputs."""
-        return [n for n, operator in enumerate(self.operators) if not operator.inputs]
+        """Operators that are sources."""
+        return [n for n, operator in enumerate(self.operators) if operator.kind == "source"]
 
     def upstream_sources(self, operator: int) -> list[int]:
         """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""
@@ -137,7 +137,7 @@ class OperatorGraph:
             below = [i for i in self[open_.pop()].inputs if i not in reached]
             reached.update(dict.fromkeys(below))
             open_ += below
-        return [n for n in reached if not self[n].inputs]
+        return [n for n in reached if self[n].kind == "source"]
 
     @cached_property
     def edges(self) -> tuple[Ints, Ints, Floats]:

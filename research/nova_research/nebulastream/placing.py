@@ -268,7 +268,11 @@ def expanded_queries(problem: Problem, queries: Graph) -> Iterator[ExpandedQuery
             sink=problem.node_index[written.sink],
             graph=OperatorGraph(
                 [
-                    replace(operators[n], inputs=tuple(place[i] for i in operators[n].inputs))
+                    replace(
+                        operators[n],
+                        inputs=tuple(place[i] for i in operators[n].inputs),
+                        need=None if root[n] == n else 0.0,
+                    )
                     for n in numbers
                 ]
             ),

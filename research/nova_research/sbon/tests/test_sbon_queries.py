@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from problem_families import FAMILIES
 from query_cases import asking, chain, document, topology
 
+from nova_core.model import Joins
 from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
@@ -36,8 +39,6 @@ SHAPES = {
 
 def measured(problem: Problem, seed: int) -> Problem:
     """With latencies that positions do not tell."""
-    from dataclasses import replace
-
     random = np.random.default_rng(seed).uniform(5, 100, (len(problem.nodes),) * 2)
     latency = (random + random.T) / 2
     np.fill_diagonal(latency, 0)
@@ -89,11 +90,22 @@ def test_consumer_and_random_of_whole_queries() -> None:
     assert len({tuple(nodes.tolist()) for nodes in drawn}) == 9
 
 
-def test_relaxation_keeps_no_room_for_filters() -> None:
-    problem = asking(topology(3, 6), SHAPES["a tree"])
-    problem.nodes.worker[:] = np.arange(6) == 2
-    need = graph_of(problem).required.sum()
-    exactly = place(problem.with_capacity(np.full(6, need * 1.000001)), "sbon-relaxation")
-    assert exactly.notes["overloading_joins"] == 0 and "capacity" not in exactly.breaks
-    less = place(problem.with_capacity(np.full(6, need - 1)), "sbon-relaxation")
-    assert less.notes["overloading_joins"] == 1 and "capacity" in less.breaks
+def test_a_join_without_pairs_is_a_sink_without_inputs() -> None:
+    """Strategies that walk objects place what there is."""
+    problem = FAMILIES["unlimited"](0)
+    joins = Joins(
+        *(
+            np.append(column, column[:1])
+            for column in (
+                problem.joins.ids,
+                problem.joins.left,
+                problem.joins.right,
+                problem.joins.sink,
+            )
+        )
+    )
+    joins.ids[-1] = "none"
+    alone = replace(problem, joins=joins)
+    assert len(OperatorGraph.of_graph(graph_of(alone)).sources) == len(problem.sources)
+    placed = place(alone, "sbon-relaxation").instances.node
+    assert placed.tolist() == place(problem, "sbon-relaxation").instances.node.tolist()
