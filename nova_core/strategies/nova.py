@@ -30,11 +30,19 @@ class Nova(Strategy):
     parameters: NovaParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place every pair of the join matrix.
+        """Place every pair of the join matrix, or every operator of queries (paper, section 3.6).
 
         Raises:
+            ProblemError: for queries that do not fit the problem.
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
+        if problem.queries:
+            from nova_core.queries.placing import place_queries
+
+            return place_queries(problem, self.parameters)
+        return self._place_pairs(problem)
+
+    def _place_pairs(self, problem: Problem) -> Plan:
         import numpy as np
 
         from nova_core.placement.assignment import Assigner
@@ -45,7 +53,7 @@ class Nova(Strategy):
         p = self.parameters
         if p.refine is None and len(problem.matrix) > tuning.REFINED_JOINS:
             with suppress(InfeasibleError):  # refinement may find room
-                plan = Nova(replace(p, refine=False)).place(problem)
+                plan = Nova(replace(p, refine=False))._place_pairs(problem)
                 if not plan.breaks:
                     return plan
         weights = leg_weights(problem, p.objective)
@@ -93,17 +101,6 @@ class Nova(Strategy):
             breaks=SPREAD_BREAKS if spread else (),
             notes={"cut_joins": result.cuts, "spread_pieces": spread, **finest},
         )
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator of the problem's queries (paper, section 3.6).
-
-        Raises:
-            ProblemError: for queries that do not fit the problem.
-            InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
-        """
-        from nova_core.queries.placing import place_queries
-
-        return place_queries(problem, self.parameters)
 
     def assign(
         self,

@@ -219,10 +219,10 @@ def allowed(graph: Graph) -> list[Bools | None]:
 
 
 class SbonRelaxation(Strategy):
-    """Run every join on the nearest node with room to where springs to its ends come to rest.
+    """Run every operator on the nearest node with room to where springs bring it to rest.
 
-    Heights and penalties of nodes are further dimensions of the cost space, in which joins wish for
-    0, as the text does with load. A join that fits nowhere runs where most capacity is left.
+    Heights and penalties of nodes are further dimensions of the cost space, in which operators wish
+    for 0, as the text does with load. What fits nowhere runs where most capacity is left.
     """
 
     name = "sbon-relaxation"
@@ -232,27 +232,18 @@ class SbonRelaxation(Strategy):
     parameters: RelaxationParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place every join whole.
+        """Place every operator whole, filters with what they read from.
 
         Raises:
-            InfeasibleError: when no node may run a join.
+            InfeasibleError: when no node may run an operator.
         """
-        mapper, graph = Mapper.of(problem, self.parameters.k), OperatorGraph.of(problem)
-        placement = relaxation(graph, mapper, self.parameters, allowed(graph_of(problem)))
+        graph, mapper = graph_of(problem), Mapper.of(problem, self.parameters.k)
+        operators = OperatorGraph.of_graph(graph)
+        placement = relaxation(operators, mapper, self.parameters, allowed(graph))
         return self.whole_plan(
             problem,
-            placement.nodes[graph.movable],
-            virtual_position=placement.virtual[graph.movable],
+            placement.nodes[graph.bodies],
+            virtual_position=placement.virtual[graph.bodies],
             breaks=("link", "capacity") if mapper.overloaded else self.ignores,
             notes={"overloading_joins": mapper.overloaded},
         )
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator whole, filters with what they read from."""
-
-        def hosts(queries: Graph) -> Ints:
-            mapper = Mapper.of(problem, self.parameters.k)
-            graph, may = OperatorGraph.of_graph(queries), allowed(queries)
-            return relaxation(graph, mapper, self.parameters, may).nodes
-
-        return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

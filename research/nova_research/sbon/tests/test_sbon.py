@@ -234,7 +234,7 @@ def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
 def test_a_problem_is_the_operator_graph_of_it() -> None:
     """Strategies on a problem, and functions on its graph, agree."""
     problem = FAMILIES["unlimited"](1)
-    graph = OperatorGraph.of(problem)
+    graph = OperatorGraph.of_graph(graph_of(problem))
     latency = np.linalg.norm(problem.nodes.position[:, None] - problem.nodes.position, axis=2)
     found = graph.network_usage(optimal(graph, latency, problem.nodes.worker), latency)
     plan = evaluate(place(problem, "sbon-optimal")).estimated.network_usage
