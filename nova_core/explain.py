@@ -408,10 +408,10 @@ class Explainer:
         logical = plan.links.logical[link]
         found: tuple[list[Neighbour], list[Neighbour]] = [], []
         for one in dict.fromkeys(logical.tolist()):
-            _, other, side, rate = (column[one] for column in graph.links)
+            _, other, _, rate = (column[one] for column in graph.links)
             sends, mine = other != number, link[logical == one]
             if not sends:
-                other = graph.inputs(number)[side]
+                other = graph.carried[one]
             neighbour = Neighbour(
                 name=graph.ids[int(other)],
                 kind=KINDS[graph.kind[other]],
@@ -679,7 +679,8 @@ def find(plan: Plan, name: str) -> list[int]:
         return [int(np.argmax(whole))]
     sinks = (graph.kind == SINK) & (queries == name)[graph.query]
     meant = graph.feeding(sinks) & (graph.kind != SOURCE)
-    meant |= np.isin(graph.source, np.flatnonzero(p.sources.ids == name))
+    named = np.isin(graph.source, np.flatnonzero(p.sources.ids == name))
+    meant |= (graph.kind == SOURCE) & named
     logical = graph.logical or ()
     for number, (one, query) in enumerate(zip(logical, graph.query.tolist(), strict=False)):
         if one and name in (one, f"{queries[query]}/{one}", graph.ids[number]):

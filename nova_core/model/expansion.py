@@ -376,7 +376,7 @@ class Expansion:
         requirements, requirement = requirements_of([one.rule for one in rows], nodes)
         return Graph(
             ids=_Ids(one.id for one in rows),
-            kind=np.array([one.kind for one in rows], np.int64),
+            kind=np.array([one.kind for one in rows], np.int8),
             input_at=np.cumsum([0, *count]),
             input=np.array([one for row in rows for one in row.inputs], np.int64),
             rate=np.array([one.rate for one in rows], np.float64),

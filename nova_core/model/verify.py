@@ -247,7 +247,7 @@ def _structure(plan: Plan) -> list[_Finding]:
 
 def _partitions(plan: Plan) -> _Finding:
     parts = plan.partitions
-    rate = np.stack([plan.whole_rate(0), plan.whole_rate(1)], axis=1).ravel()
+    rate = plan.graph.input_rate
     total = np.add.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     least = np.minimum.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     # Written so that NaN fails.
@@ -398,6 +398,8 @@ def _requirement(plan: Plan) -> _Finding:
 
 def _minimum_capacity(plan: Plan) -> _Finding:
     nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min") or 0.0
+    if minimum <= 0:  # a node that is overloaded breaks its capacity only
+        return _Finding("minimum-capacity", np.empty(0), np.empty(0), lambda _: ("", ""))
     # A plan does not record in which order its instances were placed. C_min holds in some order
     # only if it holds when the greatest instance on each node comes last.
     greatest = np.zeros(len(nodes))
@@ -405,9 +407,8 @@ def _minimum_capacity(plan: Plan) -> _Finding:
     available = nodes.capacity - plan.load + greatest
     chosen = np.zeros(len(nodes), bool)
     chosen[plan.instances.node] = True
-    # Without C_min a node that is overloaded breaks its capacity only.
     lacks = available < minimum - TOLERANCE * nodes.capacity
-    wrong = np.flatnonzero(chosen & lacks & (minimum > 0))
+    wrong = np.flatnonzero(chosen & lacks)
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])
