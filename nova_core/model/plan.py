@@ -207,7 +207,8 @@ class Plan:
     def uncut(self) -> Bools:
         """(k,) whether the instance is its whole operator."""
         i, cells = self.instances, self.partitions.count[0::2] * self.partitions.count[1::2]
-        return (self.replica_count == 1)[i.pair] & (i.replicas == cells[i.pair])
+        uncut: Bools = (self.replica_count == 1)[i.pair] & (i.replicas == cells[i.pair])
+        return uncut
 
     @cached_property
     def _feeds(self) -> Ints:
@@ -416,7 +417,8 @@ class Plan:
             rate=np.append(rate[straight], np.minimum(received, most)),
             share=np.ones(len(straight) + len(part)),
         )
-        columns = (np.append(*both) for both in zip(links, rest, strict=True))
+        first: tuple[Any, ...] = links
+        columns = (np.append(*both) for both in zip(first, rest, strict=True))
         return InstanceLinks(*columns)
 
     @cached_property
