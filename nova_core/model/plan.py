@@ -417,9 +417,9 @@ class Plan:
             rate=np.append(rate[straight], np.minimum(received, most)),
             share=np.ones(len(straight) + len(part)),
         )
-        first: tuple[Any, ...] = links
-        columns = (np.append(*both) for both in zip(first, rest, strict=True))
-        return InstanceLinks(*columns)
+        columns: list[Any] = list(links)
+        more: list[Any] = list(rest)
+        return InstanceLinks(*(np.append(*both) for both in zip(columns, more, strict=True)))
 
     @cached_property
     def sent(self) -> Floats:
