@@ -197,7 +197,8 @@ class _Expansion:
         number = len(self._rows)
         does = self._does.get((row.query, row.logical))
         if does is not None:
-            what = (does, row.inputs, row.rate, row.partial, row.rule)
+            rule = None if row.rule is ANY_NODE else row.rule  # quicker to look up
+            what = (does, row.inputs, row.rate, row.partial, rule)
             same = self._doing.setdefault(what, number)
             if same != number:
                 return same
@@ -261,7 +262,7 @@ class _Expansion:
         for row in self._by_stream[name]:
             if row not in self._sources:
                 rate, label = float(s.rate[row]), str(s.ids[row])
-                emits = self._streams[name]
+                emits = self._streams.get(name, ANY_NODE)
                 number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row, emits=emits))
                 key = "" if s.key is None else str(s.key[row])
                 self._sources[row] = _Flow(number, rate, rate, key, label)
@@ -299,7 +300,7 @@ class _Expansion:
         share = float(operator.selectivity or 1.0)
         rate = flow.rate * share
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator) & tuples
+        rule = _rule(operator, tuples)
         joins = share <= 1 and self._follows(rule, self._rows[flow.operator].root)
         number = self.add(
             _Row(
@@ -369,7 +370,7 @@ class _Expansion:
                     rate,
                     query=query,
                     parts=operator.keys,
-                    rule=_rule(operator) & tuples,
+                    rule=_rule(operator, tuples),
                     emits=tuples,
                     logical=operator.id,
                 )
@@ -414,7 +415,7 @@ class _Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
-                    rule=_rule(operator) & self._arriving(ends),
+                    rule=_rule(operator, self._arriving(ends)),
                     logical=operator.id,
                 )
             )
@@ -426,7 +427,7 @@ class _Expansion:
         """The partial aggregate of one input, where it emits less than it receives."""
         source = self._rows[self._rows[flow.operator].root].node
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator) & tuples
+        rule = _rule(operator, tuples)
         here = source < 0 or (self._room[source] >= flow.rate and self._meets(source, rule))
         if most >= flow.rate or not here:
             return flow.operator
@@ -448,7 +449,7 @@ class _Expansion:
     def _arriving(self, inputs: Sequence[int]) -> Rule:
         """The rule of the tuples that inputs emit."""
         rule = ANY_NODE
-        for one in inputs:
+        for one in inputs if self._streams else ():
             rule &= self._rows[one].emits
         return rule
 
@@ -457,19 +458,24 @@ class _Expansion:
 
     def _follows(self, rule: Rule, other: int) -> bool:
         """Whether wherever an operator may run, or must, a rule is met."""
+        if rule is ANY_NODE:
+            return True
         row = self._rows[other]
         return row.rule & rule == row.rule if row.node < 0 else self._meets(row.node, rule)
 
 
-def _rule(operator: LogicalOperator) -> Rule:
-    zones = zone_rule(operator.zones)
-    if operator.requires is UNSET:
-        return zones
-    tags, memory = operator.requires.tags, operator.requires.memory
-    return zones & rule_of(
-        "" if tags is UNSET else ",".join(tags),
-        np.nan if memory is UNSET or memory is None else memory,
-    )
+def _rule(operator: LogicalOperator, tuples: Rule) -> Rule:
+    """What an operator requires of its nodes, and the tuples that reach it."""
+    if operator.requires is UNSET and operator.zones is UNSET:
+        return tuples
+    rule = zone_rule(operator.zones) & tuples
+    if operator.requires is not UNSET:
+        tags, memory = operator.requires.tags, operator.requires.memory
+        rule &= rule_of(
+            "" if tags is UNSET else ",".join(tags),
+            np.nan if memory is UNSET or memory is None else memory,
+        )
+    return ANY_NODE if rule == ANY_NODE else rule
 
 
 def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:
