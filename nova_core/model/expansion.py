@@ -286,7 +286,7 @@ class _ProblemSources:
         return self._by_stream[stream]
 
     def rule(self, stream: str) -> Rule:
-        return self._rules[stream]
+        return self._rules.get(stream, ANY_NODE)
 
     def room(self, node: int) -> float:
         return float(self._room[node])
@@ -332,7 +332,8 @@ class Expansion:
         number = len(self.rows)
         row.does = self._does.get((row.query, row.logical))
         if row.does is not None:
-            what = (row.does, row.inputs, row.rate, row.partial, row.rule)
+            rule = None if row.rule is ANY_NODE else row.rule  # quicker to look up
+            what = (row.does, row.inputs, row.rate, row.partial, rule)
             same = self._doing.setdefault(what, number)
             if same != number:
                 return same
@@ -456,7 +457,7 @@ class Expansion:
         emission = Emission(-1, kind, (flow.emission,), share, moved)
         rates = emission.rates(self.rates)
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator) & tuples
+        rule = _rule(operator, tuples)
         joins = share <= 1 and self._follows(rule, self.rows[flow.operator].root)
         number = self.add(
             Row(
@@ -525,7 +526,7 @@ class Expansion:
                     rates[0],
                     query=query,
                     parts=operator.keys,
-                    rule=_rule(operator) & tuples,
+                    rule=_rule(operator, tuples),
                     emits=tuples,
                     logical=operator.id,
                 )
@@ -572,7 +573,7 @@ class Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
-                    rule=_rule(operator) & self._arriving(ends),
+                    rule=_rule(operator, self._arriving(ends)),
                     logical=operator.id,
                 )
             )
@@ -584,7 +585,7 @@ class Expansion:
         """The partial aggregate of one input, where it emits less than it receives."""
         node = self.rows[self.rows[flow.operator].root].node
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator) & tuples
+        rule = _rule(operator, tuples)
         if node >= 0 and not self._available.meets(node, rule):
             return flow.operator
         partial = Partial(flow.emission, most, node, True)
@@ -621,26 +622,33 @@ class Expansion:
         """The rule of the tuples that inputs emit."""
         rule = ANY_NODE
         for one in inputs:
-            rule &= self.rows[one].emits
+            emits = self.rows[one].emits
+            if emits is not ANY_NODE:  # quicker than by its value
+                rule &= emits
         return rule
 
     def _follows(self, rule: Rule, other: int) -> bool:
         """Whether wherever an operator may run, or must, a rule is met."""
+        if rule is ANY_NODE:
+            return True
         row = self.rows[other]
         return (
             row.rule & rule == row.rule if row.node < 0 else self._available.meets(row.node, rule)
         )
 
 
-def _rule(operator: LogicalOperator) -> Rule:
-    zones = zone_rule(operator.zones)
-    if operator.requires is UNSET:
-        return zones
-    tags, memory = operator.requires.tags, operator.requires.memory
-    return zones & rule_of(
-        "" if tags is UNSET else ",".join(tags),
-        np.nan if memory is UNSET or memory is None else memory,
-    )
+def _rule(operator: LogicalOperator, tuples: Rule) -> Rule:
+    """What an operator requires of its nodes, and the tuples that reach it."""
+    if operator.requires is UNSET and operator.zones is UNSET:
+        return tuples
+    rule = zone_rule(operator.zones) & tuples
+    if operator.requires is not UNSET:
+        tags, memory = operator.requires.tags, operator.requires.memory
+        rule &= rule_of(
+            "" if tags is UNSET else ",".join(tags),
+            np.nan if memory is UNSET or memory is None else memory,
+        )
+    return ANY_NODE if rule == ANY_NODE else rule
 
 
 def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:

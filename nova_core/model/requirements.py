@@ -6,7 +6,6 @@ A rule is what one operator requires. `met_by` alone says whether a node meets o
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,8 +85,8 @@ def zone_rule(zones: ZonesPart | UnsetType) -> Rule:
 
 
 def stream_rules(problem: Problem) -> Mapping[str, Rule]:
-    """The rule of each logical stream: of every node where its tuples are."""
-    return defaultdict(lambda: ANY_NODE, {n: zone_rule(z) for n, z in problem.zones.items()})
+    """The rule of each logical stream that has one: of every node where its tuples are."""
+    return {name: zone_rule(zones) for name, zones in problem.zones.items()}
 
 
 def rules_of(problem: Problem) -> list[Rule]:
@@ -100,7 +99,7 @@ def rules_of(problem: Problem) -> list[Rule]:
     own = [rule_of(*one) for one in zip(tags, memory, allow, forbid, strict=True)]
     sides = zip(joins.left.tolist(), joins.right.tolist(), strict=True)
     return [
-        rule & streams[left] & streams[right]
+        rule & streams.get(left, ANY_NODE) & streams.get(right, ANY_NODE)
         for rule, (left, right) in zip(own, sides, strict=True)
     ]
 
@@ -170,7 +169,10 @@ def requirements_of(rules: Sequence[Rule], nodes: Nodes) -> tuple[Requirements, 
         nodes: of the problem.
     """
     number = {ANY_NODE: -1}
-    of = np.array([number.setdefault(rule, len(number) - 1) for rule in rules], np.int64)
+    of = np.full(len(rules), -1)
+    for row, rule in enumerate(rules):
+        if rule is not ANY_NODE:  # quicker than by its value
+            of[row] = number.setdefault(rule, len(number) - 1)
     del number[ANY_NODE]
     return Requirements(tuple(number), _met(tuple(number), nodes)), of
 

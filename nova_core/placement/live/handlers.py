@@ -400,7 +400,7 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
         raise ProblemError(f"{where}: there is a source of that name")
     node = row_of(s.node_index, "node", new_source.node, f"{where}: ")
     rate = positive(new_source.rate, f"{where}: rate")
-    s.require_zone(node, s.stream_rules[new_source.stream], f"{where}: node")
+    s.require_zone(node, s.stream_rule(new_source.stream), f"{where}: node")
     row = rows.used
     rows.used = row + 1
     rows.ids.append(new_source.id)

@@ -357,7 +357,7 @@ class PairDemand:
             memory = or_default(new.requires.memory, math.nan)
         if new.zones is not UNSET:
             allow, forbid = (",".join(z) for z in (new.zones.allow or [], new.zones.forbid or []))
-        tuples = s.stream_rules[new.left] & s.stream_rules[new.right]
+        tuples = s.stream_rule(new.left) & s.stream_rule(new.right)
         s.require_zone(sink, tuples, f"{where}: sink")
         row = len(s.joins)
         number = s.number_of(rule_of(tags, memory, allow, forbid) & tuples)
@@ -402,7 +402,7 @@ class PairDemand:
         s, o = self._s, self._s.operators
         join = row_of(self.join_index, "operator", event.operator)
         node = row_of(s.node_index, "node", event.node, "move-sink: ")
-        tuples = s.stream_rules[s.joins.left[join]] & s.stream_rules[s.joins.right[join]]
+        tuples = s.stream_rule(s.joins.left[join]) & s.stream_rule(s.joins.right[join])
         s.require_zone(node, tuples, "move-sink: node")
         pairs = sorted(self.of_join.of(join))
         limited = bool(s.link_free)

@@ -674,7 +674,8 @@ class QueryDemand:
             local, read = row.id[skip:], tuple(tokens[one] for one in row.inputs)
             key: Any = (number, local)
             if row.does is not None:
-                key = (row.does, read, row.rate, row.partial, row.rule)
+                rule = None if row.rule is ANY_NODE else row.rule
+                key = (row.does, read, row.rate, row.partial, rule)
             use = self._shared.get(key)
             if use is None:
                 body = row.root == index
@@ -848,7 +849,7 @@ class _Sources:
         self._nodes = demand._s.nodes
 
     def rule(self, stream: str) -> Rule:
-        return self._s.stream_rules[stream]
+        return self._s.stream_rule(stream)
 
     def meets(self, node: int, rule: Rule) -> bool:
         return self._s.meets(node, rule)

@@ -107,7 +107,7 @@ class LiveState(Undoable):
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.requirements = list(graph.requirements.rules)
-        self.stream_rules = stream_rules(problem)
+        self._stream_rules = stream_rules(problem)
         self.sources_on = Incidence(problem.sources.node, np.arange(len(problem.sources)))
 
         links = problem.links
@@ -288,6 +288,10 @@ class LiveState(Undoable):
     def offer(self, node: int) -> int:
         """Bits of the requirements that a node meets."""
         return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
+
+    def stream_rule(self, stream: str) -> Rule:
+        """What a stream's tuples require of every node where they are."""
+        return self._stream_rules.get(stream, ANY_NODE)
 
     def meets(self, node: int, rule: Rule) -> bool:
         """Whether a node has what a rule requires."""

@@ -197,6 +197,7 @@ class _Attempt:
             return 0.0
         bodies = self._bodies()
         host = np.array([one.node for one in self.instances], np.int64)
+        needs = self._needs[[one.operator for one in self.instances]]
         order = np.arange(len(bodies.member_at) - 1)
         if self._random is None:
             total = np.add.reduceat(bodies.required[bodies.member], bodies.member_at[:-1])
@@ -212,7 +213,7 @@ class _Attempt:
         saved = 0.0
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
-                self._tree, self._space, bodies, host, order, self._nearby, self._most
+                self._tree, self._space, bodies, needs, host, order, self._nearby, self._most
             )
             saved += gained
             if gained <= WORTHWHILE * saved and (host >= 0).all():
@@ -269,7 +270,6 @@ class _Attempt:
         return Bodies(
             required=required,
             room=np.maximum(required, self._p.c_min),
-            needs=self._needs[[one.operator for one in self.instances]],
             point=np.ascontiguousarray(point),
             parent=parent,
             weight=up,
@@ -302,8 +302,9 @@ class _Attempt:
         if len(self.instances) <= FEW_BODIES:
             bodies = self._bodies()
             host = np.array([one.node for one in self.instances], np.int64)
+            needs = self._needs[[one.operator for one in self.instances]]
             for _ in range(_MOST_PASSES):
-                if improve(self._tree, self._space, bodies, host, self._most) <= 0:
+                if improve(self._tree, self._space, bodies, needs, host, self._most) <= 0:
                     break
             self._run_on(host)
             self._sweep()

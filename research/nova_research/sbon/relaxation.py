@@ -213,8 +213,8 @@ def relaxation(
 
 
 def allowed(graph: Graph) -> list[Bools | None]:
-    """Of every body, (n,) nodes that meet its requirements, or None."""
-    of, met = graph.requirement[graph.bodies].tolist(), graph.requirements.met
+    """Of every operator that is not pinned, (n,) nodes that meet its requirements, or None."""
+    of, met = graph.requirement[graph.node < 0].tolist(), graph.requirements.met
     return [None if one < 0 else met[one] for one in of]
 
 
