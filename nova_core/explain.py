@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.graph import AGGREGATE, KINDS, PROJECT, SINK, SOURCE
+from nova_core.model.graph import AGGREGATE, FILTER, KINDS, PROJECT, SINK, SOURCE
 from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import leg_cost, link_cost, link_weights
 from nova_core.model.plan import Plan
@@ -395,7 +395,7 @@ class Explainer:
             received=sum(case.share.values()),
             hosts=tuple(sorted(hosts, key=lambda host: host.cost)),
             candidates=tuple(case.candidates(nearest)),
-            workers=len(case.workers),
+            workers=int(nodes.worker.sum()),
             reasons=tuple(case.reasons()),
         )
 
@@ -408,10 +408,10 @@ class Explainer:
         logical = plan.links.logical[link]
         found: tuple[list[Neighbour], list[Neighbour]] = [], []
         for one in dict.fromkeys(logical.tolist()):
-            _, other, side, rate = (column[one] for column in graph.links)
+            _, other, _, rate = (column[one] for column in graph.links)
             sends, mine = other != number, link[logical == one]
             if not sends:
-                other = graph.inputs(number)[side]
+                other = graph.carried[one]
             neighbour = Neighbour(
                 name=graph.ids[int(other)],
                 kind=KINDS[graph.kind[other]],
@@ -445,6 +445,8 @@ class Explainer:
         at, end, weight = self._ends
         legs = weight * leg_cost(self.problem, end, np.array(node))
         gain = self.actual - np.add.reduceat(np.append(legs, 0.0), at[:-1])
+        graph = plan.graph
+        gain[~graph.requirements.fits(graph.requirement[graph.bodies], node)] = 0.0
         # What has a piece here is listed as hosted.
         gain[i.pair[self._on_node(node)]] = 0.0
         return [
@@ -470,7 +472,9 @@ class _Case:
         cost: (n,) what the whole operator would cost on each node, by the plan's objective.
         at_ends: the least of that where one of its links ends.
         actual: what it costs where it runs.
-        workers: nodes that may host.
+        asked: what it requires of nodes, as in ``with tag gpu``; empty for nothing.
+        able: (n,) nodes that meet that.
+        workers: nodes that may host it.
         share: tuples/s it adds to each of its hosts.
         pieces: replicas of it on each of its hosts.
         partitions: into how many the left and the right input are cut.
@@ -485,7 +489,10 @@ class _Case:
         self.needs = float(plan.whole_rate(0)[row] + plan.whole_rate(1)[row])
         self.actual = float(of.actual[row])
         self.cost, self.at_ends = of.costs(row)
-        self.workers = np.flatnonzero(of.problem.nodes.worker)
+        requirement = int(plan.graph.requirement[self.number])
+        self.asked = plan.graph.requirements.text(requirement)
+        self.able = plan.graph.allowed(row)
+        self.workers = np.flatnonzero(of.problem.nodes.worker & self.able)
         nodes = i.node[self.mine]
         self.on = {v: self.mine[nodes == v] for v in np.unique(nodes).tolist()}
         self.share = {v: float(plan.added_load[on].sum()) for v, on in self.on.items()}
@@ -517,13 +524,14 @@ class _Case:
     def candidates(self, nearest: int) -> list[Candidate]:
         """The cheapest workers, and all hosts, in the order of their cost."""
         nodes, name = self._plan.problem.nodes, self._plan.operator_name(self._row)
-        cost, close = self.cost[self.workers], self.workers
+        close = np.flatnonzero(nodes.worker)
+        cost, workers = self.cost[close], close
         if len(close) > nearest:
             close = close[cost <= np.partition(cost, nearest)[nearest]]
         close = close[np.argsort(self.cost[close], kind="stable")[:nearest]]
         rank: dict[int, int | None] = {v: place + 1 for place, v in enumerate(close.tolist())}
         for v in self.share.keys() - rank.keys():
-            before = (cost < self.cost[v]) | ((cost == self.cost[v]) & (self.workers < v))
+            before = (cost < self.cost[v]) | ((cost == self.cost[v]) & (workers < v))
             rank[v] = int(before.sum()) + 1 if nodes.worker[v] else None
         candidates = []
         for v in sorted(rank, key=lambda v: (self.cost[v], rank[v] or 0)):
@@ -548,7 +556,7 @@ class _Case:
 
     def verdict(self, v: int) -> str:
         """Why a node is (not) a host, in a few words."""
-        p, nodes = self._plan.problem, self._plan.problem.nodes
+        nodes = self._plan.problem.nodes
         capacity, free = nodes.capacity[v], self._of.free[v]
         if v in self.share:
             total, some = self.partitions[0] * self.partitions[1], " to combine the others"
@@ -556,13 +564,11 @@ class _Case:
                 some = f" for {self.pieces[v]} of {total} pieces"
             part = "chosen" + some * self.is_cut
             wrong = [] if nodes.worker[v] else ["may not host operators"]
+            wrong += [] if self.able[v] else [f"no node {self.asked}"]
             over = ["overloaded"] if free < -TOLERANCE * abs(capacity) else []
             return ", ".join([part, *wrong, *over])
-        # Joins of pairs may have requirements.
-        query = self._plan.graph.query[self.number]
-        required = -1 if p.queries else p.requirements.of_join[query]
-        if required >= 0 and not p.requirements.met[required, v]:
-            return f"lacks {p.requirements.texts[required]}"
+        if not self.able[v]:
+            return f"no node {self.asked}"
         c_min = self._plan.parameters.get("c_min") or 0.0
         if capacity < c_min:
             return f"capacity below C_min = {c_min:g}"
@@ -580,7 +586,10 @@ class _Case:
     def reasons(self) -> list[str]:
         """Why it is here, and why and how it is (not) cut."""
         plan, ids, many = self._plan, self._plan.problem.nodes.ids, len(self.workers)
-        reasons = []
+        reasons, asked = [], f" {self.asked}" * bool(self.asked)
+        if asked:
+            of = int(plan.problem.nodes.worker.sum())
+            reasons.append(f"may run on a node{asked} only: {many} of {of} workers")
         if plan.breaks:
             reasons.append(f"the plan may break on purpose: {', '.join(plan.breaks)}")
         if self.is_cut:
@@ -591,8 +600,8 @@ class _Case:
         reasons.append("not cut: it runs whole on one node")
         cheaper = self.workers[self.cost[self.workers] < self.actual - TOLERANCE * self.actual]
         if not len(cheaper):
-            return [*reasons, f"{ids[host]} is the cheapest of {many} workers"]
-        text = f"{len(cheaper)} of {many} workers would be cheaper"
+            return [*reasons, f"{ids[host]} is the cheapest of {many} workers{asked}"]
+        text = f"{len(cheaper)} of {many} workers{asked} would be cheaper"
         roomy = cheaper[self._fits(self.needs, self._of.free[cheaper])]
         if not len(roomy):
             return [*reasons, f"{text}; none of them has {self.needs:g} tuples/s free"]
@@ -604,18 +613,19 @@ class _Case:
         ]
 
     def _why_cut(self) -> str:
-        nodes = self._plan.problem.nodes
+        nodes, asked = self._plan.problem.nodes, f" {self.asked}" * bool(self.asked)
         largest = float(nodes.capacity[self.workers].max(initial=0.0))
         if not self.needs <= largest * (1.0 + TOLERANCE):
             return (
-                f"cut because no worker takes {self.needs:g} tuples/s: "
+                f"cut because no worker{asked} takes {self.needs:g} tuples/s: "
                 f"the greatest capacity is {largest:g}"
             )
         room = self._of.free.copy()
         room[list(self.share)] += list(self.share.values())
         whole = self.workers[self._fits(self.needs, room[self.workers])]
         if not len(whole):
-            return f"cut because no worker has {self.needs:g} tuples/s free for it in one piece"
+            needs = f"{self.needs:g} tuples/s free for it in one piece"
+            return f"cut because no worker{asked} has {needs}"
         best = self._cheapest(whole)
         more = float(self.cost[best] - self.actual)
         where = f"{nodes.ids[best]}, the cheapest worker with room for it in one piece"
@@ -626,7 +636,7 @@ class _Case:
     def _how_cut(self) -> list[str]:
         """The kind of cut, and why it is this one, where there are several."""
         plan, graph, feeds = self._plan, self._plan.graph, self._plan.instances.feeds
-        if graph.kind[self.number] == PROJECT:
+        if graph.kind[self.number] in (FILTER, PROJECT):
             return ["each piece takes a share of the tuples"]
         if graph.kind[self.number] == AGGREGATE:
             if feeds is not None and (feeds[self.mine] >= 0).any():
@@ -669,7 +679,8 @@ def find(plan: Plan, name: str) -> list[int]:
         return [int(np.argmax(whole))]
     sinks = (graph.kind == SINK) & (queries == name)[graph.query]
     meant = graph.feeding(sinks) & (graph.kind != SOURCE)
-    meant |= np.isin(graph.source, np.flatnonzero(p.sources.ids == name))
+    named = np.isin(graph.source, np.flatnonzero(p.sources.ids == name))
+    meant |= (graph.kind == SOURCE) & named
     logical = graph.logical or ()
     for number, (one, query) in enumerate(zip(logical, graph.query.tolist(), strict=False)):
         if one and name in (one, f"{queries[query]}/{one}", graph.ids[number]):

@@ -9,6 +9,7 @@ import numpy as np
 from nova_core import console
 from nova_core.errors import NovaError
 from nova_core.io.syntax import listed
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Ints, Problem
 
@@ -88,9 +89,14 @@ def left_out(plan: Plan) -> LeftOut | None:
 
 
 def left_out_nodes(problem: Problem) -> Ints:
-    """(k,) nodes with a capacity that are no workers, the greatest capacity first."""
+    """(k,) nodes with a capacity that are no workers, the greatest capacity first.
+
+    Those that have what some operator requires: the others would host nothing as workers.
+    """
     nodes = problem.nodes
-    kept = np.flatnonzero(~nodes.worker & (nodes.capacity > 0))
+    graph = graph_of(problem)
+    able = graph.requirements.able(graph.requirement[graph.bodies])
+    kept = np.flatnonzero(~nodes.worker & (nodes.capacity > 0) & able)
     return kept[np.argsort(-nodes.capacity[kept], kind="stable")]
 
 

@@ -54,9 +54,7 @@ def compare(
 
     objective = objective or "latency"
     loaded = shared.load_problem(problem, capacity)
-    if bound:
-        loaded.require_pairs("--bound")
-    requested = list(dict.fromkeys(strategies)) or names(queries=bool(loaded.queries))
+    requested = list(dict.fromkeys(strategies)) or names()
     chosen = {name: _parameters(name, objective, requested, settings) for name in requested}
     with shared.working():
         outcomes = figures.run_all(loaded, chosen, warm=True)
@@ -87,7 +85,9 @@ def compare(
         f"90P {console.number(direct.direct_p90)} ms"
     ]
     if lowest is not None:
-        lines.append(f"no placement of whole joins has {objective} below {console.number(lowest)}")
+        lines.append(
+            f"no placement of whole operators has {objective} below {console.number(lowest)}"
+        )
     good = [one for one in outcomes.values() if not isinstance(one, NovaError)]
     if (compiling := sum(one.compiling for one in good)) > 1:
         lines.append(f"compiling kernels, once, took {compiling:.0f} s more than the times shown")

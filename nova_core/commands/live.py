@@ -26,39 +26,38 @@ CHECKPOINT = 100_000
 # `nova_core.placement.live.Policy`, which is not loaded for --help.
 policy_options = shared.together(
     "policy",
-    {
-        "gain": click.option(
-            "--gain",
-            type=NumberRange(min=0),
-            default=0.0,
-            show_default=True,
-            help="Least gain of a move by choice, in the objective's unit.",
-        ),
-        "gain_share": click.option(
-            "--gain-share",
-            type=NumberRange(min=0),
-            default=0.05,
-            show_default=True,
-            help="Least gain as a share of what the operator costs.",
-        ),
-        "cooldown": click.option(
-            "--cooldown",
-            type=at_least(0),
-            default=0,
-            show_default=True,
-            help="Events after a move during which an operator does not move again by choice.",
-        ),
-        "pinned": click.option(
-            "--pin",
-            "pinned",
-            multiple=True,
-            metavar="OPERATOR",
-            help="A join, or QUERY/OPERATOR of whole queries, whose instances stay.",
-        ),
-        "overload": click.option(
-            "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
-        ),
-    },
+    dict,
+    click.option(
+        "--gain",
+        type=NumberRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Least gain of a move by choice, in the objective's unit.",
+    ),
+    click.option(
+        "--gain-share",
+        type=NumberRange(min=0),
+        default=0.05,
+        show_default=True,
+        help="Least gain as a share of what the operator costs.",
+    ),
+    click.option(
+        "--cooldown",
+        type=at_least(0),
+        default=0,
+        show_default=True,
+        help="Events after a move during which an operator does not move again by choice.",
+    ),
+    click.option(
+        "--pin",
+        "pinned",
+        multiple=True,
+        metavar="OPERATOR",
+        help="A join, or QUERY/OPERATOR of whole queries, whose instances stay.",
+    ),
+    click.option(
+        "--overload", is_flag=True, help="Overload near nodes where nothing fits; not refuse."
+    ),
 )
 
 

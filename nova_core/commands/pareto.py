@@ -54,14 +54,15 @@ def pareto(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show placements of PROBLEM's whole joins that none beats.
+    """Show placements of PROBLEM's whole operators that none beats.
 
     Each has the least latency for its network usage and number of nodes. They are exact, by
-    mixed-integer programs, so the problem has to be small.
+    mixed-integer programs, so the problem has to be small. An operator is a join of a pair, or
+    an operator of a query as it is written.
     """
     from nova_core.evaluation.pareto import pareto_front
 
-    loaded = shared.load_problem(problem, capacity, pairs_only=True)
+    loaded = shared.load_problem(problem, capacity)
     with shared.working(), console.progress("solving") as progress:
         front = pareto_front(loaded, steps, limit, progress)
         others = figures.run_all(loaded, {name: {} for name in dict.fromkeys(strategies)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +15,54 @@ from nova_core.numbers import NumberRange, at_least
 from nova_core.service.settings import MIB, Settings
 
 TOKEN = "NOVA_TOKEN"
+
+
+def _limits(max_body: int, body_memory: int, job_seconds: float, idle: float) -> dict[str, Any]:
+    """Fields of `Settings`, in bytes and seconds."""
+    return {
+        "limit": max_body * MIB,
+        "body_memory": body_memory * MIB,
+        "job_seconds": job_seconds,
+        "idle": 60 * idle or None,
+    }
+
+
+limit_options = shared.together(
+    "limits",
+    _limits,
+    click.option(
+        "--max-body",
+        type=at_least(1),
+        default=Settings.limit // MIB,
+        show_default=True,
+        metavar="MIB",
+        help="The largest body a request may have.",
+    ),
+    click.option(
+        "--body-memory",
+        type=at_least(256),
+        default=Settings.body_memory // MIB,
+        show_default=True,
+        metavar="MIB",
+        help="Memory that reading a large body may take.",
+    ),
+    click.option(
+        "--job-seconds",
+        type=NumberRange(min=0, min_open=True),
+        default=Settings.job_seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time that reading a large body, or placing, may take.",
+    ),
+    click.option(
+        "--idle",
+        type=NumberRange(min=0),
+        default=(Settings.idle or 0) / 60,
+        show_default=True,
+        metavar="MINUTES",
+        help="A placement that nobody uses so long leaves the memory until it is used; 0: never.",
+    ),
+)
 
 
 @click.command(short_help="Serve placements to engines over HTTP.")
@@ -39,38 +88,7 @@ TOKEN = "NOVA_TOKEN"
     metavar="FILE",
     help="Clients, with the token, may also start, stop, pause and watch the jobs of this file.",
 )
-@click.option(
-    "--max-body",
-    type=at_least(1),
-    default=Settings.limit // MIB,
-    show_default=True,
-    metavar="MIB",
-    help="The largest body a request may have.",
-)
-@click.option(
-    "--body-memory",
-    type=at_least(256),
-    default=Settings.body_memory // MIB,
-    show_default=True,
-    metavar="MIB",
-    help="Memory that reading a large body may take.",
-)
-@click.option(
-    "--job-seconds",
-    type=NumberRange(min=0, min_open=True),
-    default=Settings.job_seconds,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time that reading a large body, or placing, may take.",
-)
-@click.option(
-    "--idle",
-    type=NumberRange(min=0),
-    default=(Settings.idle or 0) / 60,
-    show_default=True,
-    metavar="MINUTES",
-    help="A placement that nobody uses so long leaves the memory until it is used; 0: never.",
-)
+@limit_options
 @shared.sync_option
 @shared.json_option
 def serve(
@@ -79,10 +97,7 @@ def serve(
     port: int,
     token_file: Path | None,
     jobs: Path | None,
-    max_body: int,
-    body_memory: int,
-    job_seconds: float,
-    idle: float,
+    limits: dict[str, Any],
     sync: bool,
     as_json: bool,
 ) -> None:
@@ -112,11 +127,8 @@ def serve(
         host=host,
         port=port,
         token=token,
-        limit=max_body * MIB,
         sync=sync,
-        idle=60 * idle or None,
-        body_memory=body_memory * MIB,
-        job_seconds=job_seconds,
+        **limits,
     )
     with shared.working():
         serve(settings, ready, others)

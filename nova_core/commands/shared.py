@@ -72,21 +72,25 @@ def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-def together(name: str, chosen: Mapping[str, Callable[[Any], Any]]) -> Callable[[F], Any]:
-    """Options that a command gets as one mapping.
+def together(
+    name: str, make: Callable[..., Any], *chosen: Callable[[Any], Any]
+) -> Callable[[F], Any]:
+    """Options and arguments that a command gets as one.
 
     Args:
         name: the command's argument.
-        chosen: the options by their names in the mapping.
+        make: makes it of their values, by name: a class with such fields, or `dict`.
+        chosen: the options and arguments.
     """
+    names = [each.name for each in click.command()(options(*chosen)(lambda: None)).params]
 
     def decorate(command: F) -> Any:
         @wraps(command)
-        def with_mapping(*arguments: Any, **others: Any) -> Any:
-            values = {one: others.pop(one) for one in chosen}
-            return command(*arguments, **{name: values}, **others)
+        def with_one(*arguments: Any, **others: Any) -> Any:
+            values = {str(each): others.pop(str(each)) for each in names}
+            return command(*arguments, **{name: make(**values)}, **others)
 
-        return options(*chosen.values())(with_mapping)
+        return options(*chosen)(with_one)
 
     return decorate
 

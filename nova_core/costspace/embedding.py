@@ -140,14 +140,13 @@ def _space(
 ) -> CostSpace:
     """Rows back in the nodes' order; centred, along principal axes."""
     from nova_core.costspace.kernels import relax
+    from nova_core.costspace.kernels.graph import Entries
 
     n = len(graph)
     relative = np.empty(n)
     with Workers(n, threads) as workers:
-        workers.run(
-            relax.relative_errors, 0, n, graph.start, graph.neighbour, graph.latency, state,
-            (0,) * dimensions, relative,
-        )  # fmt: skip
+        entries = Entries(graph.start, graph.neighbour, graph.latency)
+        workers.run(relax.relative_errors, 0, n, entries, state, (0,) * dimensions, relative)
     back = np.empty(n, np.int64)
     back[graph.node] = np.arange(n)
     position = state[back, :dimensions].astype(np.float64)

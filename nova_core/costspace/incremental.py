@@ -233,16 +233,17 @@ class LiveCostSpace:
     ) -> tuple[NDArray[np.float32], float]:
         """A state that fits measurements to fixed others, and its relative error."""
         from nova_core.costspace.kernels import place
+        from nova_core.costspace.kernels.graph import Entries
 
         others = self._state[nodes]
         d, m = self._dimensions, len(nodes)
         middle = np.median(others, axis=0)
         own = np.array([middle if before is None else before], np.float32)
+        entries = Entries(np.array([0, m]), np.arange(m, dtype=np.int32), latency)
+        effort = place.Effort(_TRIES_NEW if before is None else _TRIES_KNOWN, _STEPS, True)
         place.place(
-            0, 1, np.array([0, m]), np.arange(m, dtype=np.int32), latency, others, own, d,
-            _TRIES_NEW if before is None else _TRIES_KNOWN, _STEPS,
-            float(latency.mean()) or 1.0, float(np.median(latency)) or 1.0,
-            self._seed, True,
+            0, 1, entries, others, own, d, effort,
+            float(latency.mean()) or 1.0, float(np.median(latency)) or 1.0, self._seed,
         )  # fmt: skip
         state = own[0]
         estimate = np.linalg.norm(others[:, :d] - state[:d], axis=1)

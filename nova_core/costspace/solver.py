@@ -199,19 +199,15 @@ class _Sweeps:
         """Let every node try other places (`kernels.place`)."""
         from nova_core.costspace.kernels import place
 
-        g = self._graph
-        self._run(
-            place.place, self._dimensions, TUNING.tries, TUNING.steps, g.mean_latency,
-            g.typical_latency, seed, False,
-        )  # fmt: skip
+        g, effort = self._graph, place.Effort(TUNING.tries, TUNING.steps, settle=False)
+        self._run(place.place, self._dimensions, effort, g.mean_latency, g.typical_latency, seed)
 
     def _run(self, kernel: Callable[..., None], *arguments: object) -> None:
-        g = self._graph
+        from nova_core.costspace.kernels.graph import Entries
+
+        entries = Entries(self._graph.start, self._graph.neighbour, self._graph.latency)
         for begin, end in pairwise(self._bounds):
-            self._workers.run(
-                kernel, begin, end, g.start, g.neighbour, g.latency, self._state, self._new,
-                *arguments,
-            )  # fmt: skip
+            self._workers.run(kernel, begin, end, entries, self._state, self._new, *arguments)
             if self._new is not self._state:
                 self._state[begin:end] = self._new[begin:end]
 

@@ -65,6 +65,7 @@ def vivaldi(
         (n, d) positions, ms, or (n, d + 1) with heights last, in the order of the rows.
     """
     from nova_core.costspace.kernels import vivaldi as kernel
+    from nova_core.costspace.kernels.graph import Entries
 
     n = len(graph)
     scale = graph.typical_latency
@@ -72,7 +73,7 @@ def vivaldi(
     state = np.empty((n, 1 + dimensions + height), np.float32)
     state[:, 0] = 1.0
     state[:, dimensions + 1 :] = scale * TUNING.first_height
-    axes = (0,) * dimensions
+    entries, axes = Entries(graph.start, graph.neighbour, graph.latency), (0,) * dimensions
     with Workers(n, threads) as workers:
         if start is not None:
             state[:, 1:] = start
@@ -84,10 +85,12 @@ def vivaldi(
         new = state.copy()
         for turn in range(rounds):
             step = TUNING.step * min(1.0, 2 * (1 - turn / rounds))
+            springs = kernel.Springs(
+                np.float32(step), np.float32(TUNING.trust), np.float32(scale / 100)
+            )
             workers.run(
-                kernel.round_of, 0, n, graph.start, graph.neighbour, graph.latency, state, new,
-                axes, TUNING.samples, np.float32(step), np.float32(TUNING.trust),
-                np.float32(scale / 100), seed * rounds + turn,
+                kernel.round_of, 0, n, entries, state, new, axes, TUNING.samples, springs,
+                seed * rounds + turn,
             )  # fmt: skip
             state, new = new, state
             if progress is not None:

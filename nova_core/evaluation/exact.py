@@ -1,7 +1,8 @@
-"""The best placement under capacities, of joins that are whole or cut, by integer programming."""
+"""The best placement under capacities, of operators that are whole or cut, by integer programs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.evaluation.bounds import AssignmentCosts, merged, relaxation, require_total_capacity
+from nova_core.evaluation.assignment import AssignmentCosts, Inner
+from nova_core.evaluation.bounds import merged, relaxation, require_total_capacity
 from nova_core.evaluation.mip import Program
+from nova_core.model.expansion import graph_of
+from nova_core.model.graph import JOIN
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
@@ -35,7 +39,7 @@ class Optimum:
         value: cost of the best placement found, in the objective's unit.
         bound: proven lower bound of the cost of any such placement, on whatever nodes.
         plan: the placement.
-        candidates: how many pairs of a join and a node were considered.
+        candidates: how many pairs of an operator and a node were considered.
     """
 
     value: float
@@ -56,34 +60,80 @@ def exact_optimum(
     gap: float = 1e-4,
     candidates: int | None = None,
 ) -> Optimum:
-    """The cheapest placement of whole joins that overloads no node.
+    """The cheapest placement of whole operators that overloads no node; queries stay as written.
 
-    A placement that uses a column of reduced cost r costs at least r more than the relaxation. So
-    columns by which it would cost more than a greedy placement are left out beforehand. With
-    ``candidates``, so are others; the least of their reduced costs bounds what placements on them
-    cost. Where the joins do not fit on the candidates, there are twice as many.
+    Operators that feed each other are a quadratic assignment, which is solved on all nodes by the
+    program of `AssignmentCosts.add`.
+
+    Of others, a placement that uses a column of reduced cost r costs at least r more than the
+    relaxation. So columns by which it would cost more than a greedy placement are left out
+    beforehand. With ``candidates``, so are others; the least of their reduced costs bounds what
+    placements on them cost. Where operators do not fit on the candidates, there are twice as many.
 
     Args:
         problem: what is placed; links, requirements, C_min and t_b are left out.
         objective: a name of `nova_core.model.objectives`.
         time_limit: seconds for all programs together.
         gap: relative gap at which a placement counts as optimal.
-        candidates: nodes considered for a join in the mean: those with room and the least reduced
-            cost. None takes all.
+        candidates: nodes considered for an operator in the mean: those with room and the least
+            reduced cost. None takes all, as do operators that feed each other.
 
     Raises:
-        InfeasibleError: when whole joins do not fit, with the capacity that is lacking at least.
+        InfeasibleError: when whole operators do not fit, with the least capacity that is lacking.
         ProblemError: when the time ran out before any placement was found, or for a limit out of
             range.
     """
     program = Program(time_limit, gap)
     costs = AssignmentCosts(problem, objective, whole=True)
-    placed, greedy = _greedy(costs, problem.required_capacity)
+    need = costs.need
+    if len(costs.inner.weight):
+        placed, bound = _fed_by_each_other(program, costs)
+        considered = len(need) * len(costs.hosts)
+    else:
+        placed, bound, considered = _apart(program, problem, objective, costs, candidates)
+    value = costs.total(placed)
+    plan = Plan.whole(
+        problem,
+        costs.hosts[placed],
+        "ilp",
+        objective,
+        parameters={"time_limit": time_limit, "gap": gap},
+        breaks=("requirement", "link"),
+    )
+    return Optimum(value, min(bound + costs.constant, value), plan, considered)
+
+
+def _fed_by_each_other(program: Program, costs: AssignmentCosts) -> tuple[Ints, float]:
+    """(b,) hosts of operators, and a lower bound of what they cost without `constant`."""
+    require_total_capacity(costs.need, costs.room)
+    placed, _ = _greedy(costs, costs.need)
+    costs.keep_room(program, costs.add(program, costs.fits(costs.need)))
+    values = program.solve()
+    if placed is None or values is not None:
+        values = _found(program, values, lambda: lacking(costs.need, costs.room))
+        shape = len(costs.need), len(costs.hosts)
+        found = values[: shape[0] * shape[1]].reshape(shape).argmax(axis=1)
+        if placed is None or costs.total(found) < costs.total(placed):
+            placed = found
+    return placed, max(program.bound, 0.0)
+
+
+def _apart(
+    program: Program,
+    problem: Problem,
+    objective: str,
+    costs: AssignmentCosts,
+    candidates: int | None,
+) -> tuple[Ints, float, int]:
+    """The same for operators that do not feed each other, and the columns considered."""
+    need, room = costs.need, costs.room
+    if not len(need):
+        return np.empty(0, np.int64), 0.0, 0
+    placed, greedy = _greedy(costs, need)
     duals = relaxation(problem, objective, placed)
-    need, room = problem.required_capacity, costs.room
     # The bound of these duals: for costs too small for the solver they are 0, but its value is not.
     price, limited = duals.node_price[costs.hosts], np.isfinite(room)
-    proven = float(duals.pair_price.sum() + price[limited] @ room[limited])
+    proven = float(duals.body_price.sum() + price[limited] @ room[limited])
     base = min(proven, duals.value)
     limit = greedy - base
     every = len(need) * len(costs.hosts)
@@ -93,7 +143,7 @@ def exact_optimum(
         if placed is not None:  # one placement is possible in any case
             pair, host = merged((pair, host), (np.arange(len(need)), placed), len(costs.hosts))
         cost = costs.of(pair, host)
-        _whole_joins(program, cost, pair, host, need, room)
+        _whole_operators(program, cost, pair, host, need, room)
         values = program.solve()
         if not program.infeasible or left_out == np.inf or program.remaining <= 0:
             break
@@ -103,15 +153,8 @@ def exact_optimum(
         chosen = _found(program, values, lambda: lacking(need, room)) > 0.5
         placed = np.empty(len(need), np.int64)
         placed[pair[chosen]] = host[chosen]
-    value = float(costs.of(np.arange(len(need)), placed).sum())
-    limits = {"time_limit": time_limit, "gap": gap}
-    breaks = ("requirement", "link")
-    plan = Plan.whole(
-        problem, costs.hosts[placed], "ilp", objective, parameters=limits, breaks=breaks
-    )
     # A placement on a column that was left out costs at least its reduced cost more than `base`.
-    bound = max(duals.value, min(program.bound, base + left_out))
-    return Optimum(value, min(bound, value), plan, len(pair))
+    return placed, max(duals.value, min(program.bound, base + left_out)), len(pair)
 
 
 def _found(
@@ -132,17 +175,24 @@ def _found(
 
 
 def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
-    """Place the largest first, each where it is cheapest: (p,) hosts, and their cost.
+    """Place the largest first, each where it is cheapest beside those before; and their cost.
 
     A limit for the search, and what is left where it finds nothing better in time. ``None`` and
-    ``inf`` when a join finds no room.
+    ``inf`` when an operator finds no room.
     """
     room, total = costs.room.copy(), 0.0
     if not len(room):
         return None, np.inf
-    placed = np.empty(len(need), np.int64)
+    placed = np.full(len(need), -1)
+    linked = defaultdict[int, list[tuple[int, float]]](list)
+    for producer, consumer, weight in zip(*(c.tolist() for c in costs.inner), strict=True):
+        linked[producer].append((consumer, weight))
+        linked[consumer].append((producer, weight))
     for pair in np.argsort(-need, kind="stable").tolist():
         cost = np.where(room >= need[pair], costs.rows(slice(pair, pair + 1))[0], np.inf)
+        for other, weight in linked[pair]:
+            if placed[other] >= 0:
+                cost += weight * costs.apart[placed[other]]
         host = int(np.argmin(cost))
         if cost[host] == np.inf:
             return None, np.inf
@@ -152,7 +202,7 @@ def _greedy(costs: AssignmentCosts, need: Floats) -> tuple[Ints | None, float]:
     return placed, total * (1.0 + 1e-9)
 
 
-def _whole_joins(
+def _whole_operators(
     program: Program,
     cost: Floats,
     pair: Ints,
@@ -161,7 +211,7 @@ def _whole_joins(
     room: Floats,
     room_cost: float | None = None,
 ) -> None:
-    """Every pair on a host of one of its columns, no host over its room.
+    """Every operator on a host of one of its columns, no host over its room.
 
     With ``room_cost``, further room can be bought at that cost per unit.
     """
@@ -181,14 +231,14 @@ def _whole_joins(
 
 
 def lacking(need: Floats, room: Floats) -> InfeasibleError:
-    """Says how much must be added to the room, at the right hosts, for whole joins to fit."""
+    """Says how much must be added to the room, at the right hosts, for whole operators to fit."""
     pair, host = np.divmod(np.arange(len(need) * len(room)), len(room))
     program = Program(_LACKING_TIME, 1e-6)
-    _whole_joins(program, np.zeros(len(pair)), pair, host, need, room, room_cost=1.0)
+    _whole_operators(program, np.zeros(len(pair)), pair, host, need, room, room_cost=1.0)
     program.solve()
     missing = max(0.0, program.bound)
     return InfeasibleError(
-        f"capacity: whole joins do not fit on the nodes that may host; at least {missing:.6g} "
+        f"capacity: whole operators do not fit on the nodes that may host; at least {missing:.6g} "
         "tuples/s are missing on them",
         missing,
     )
@@ -207,7 +257,8 @@ def exact_optimum_with_cuts(
     """The cheapest placement where every join is whole or cut into the grid of Eq. 7.
 
     Cells of a grid go to nodes freely; those that share a partition on a node receive it once. A
-    join with all cells on one node is whole. A cut join costs the mean over its cells.
+    join with all cells on one node is whole. A cut join costs the mean over its cells. Other
+    operators stay whole.
 
     Takes about a second for 8 joins on 12 nodes that are half full; where most joins must be cut,
     the time limit may end it first, and `Optimum.bound` says how near it came.
@@ -228,24 +279,32 @@ def exact_optimum_with_cuts(
     if not 0 <= sigma <= 1:
         raise ProblemError(f"sigma: {sigma!r}; use a value from 0 to 1")
     costs = AssignmentCosts(problem, objective)
-    hosts = len(costs.hosts)
-    maximum = maximum_partition_rate(problem.left_rate, problem.right_rate, sigma)
-    rows = partition_count(problem.left_rate, maximum)
-    columns = partition_count(problem.right_rate, maximum)
-    size = int((rows * columns + rows + columns).sum()) * hosts
+    graph, hosts = graph_of(problem), len(costs.hosts)
+    left, right = graph.input_rate[::2], graph.input_rate[1::2]
+    maximum = maximum_partition_rate(left, right, sigma)
+    maximum = np.where(graph.kind[graph.bodies] == JOIN, maximum, np.maximum(left, 1.0))
+    rows, columns = partition_count(left, maximum), partition_count(right, maximum)
+    cut = rows * columns
+    size = int((cut + rows + columns).sum()) * hosts
+    size += int((cut[costs.inner.producer] * cut[costs.inner.consumer]).sum()) * hosts**2
     if size > _MOST_VARIABLES:
         raise ProblemError(
             f"exact optimum with cuts: {size} variables, at most {_MOST_VARIABLES} can be solved; "
             "use a smaller problem or a larger sigma"
         )
-    require_total_capacity(problem.required_capacity, costs.room)
-    partitions, cells = _grid(problem, maximum)
+    require_total_capacity(costs.need, costs.room)
+    if not len(costs.need):
+        return exact_optimum(problem, objective, time_limit, gap)
+    partitions, cells = _grid(left, right, maximum)
     share = 1.0 / np.bincount(cells.pair)[cells.pair]
-    cost = costs.rows(slice(0, len(problem.matrix)))[cells.pair] * share[:, None]
-    _cut_joins(program, partitions, cells, costs, cost)
+    cost = costs.rows(slice(None))[cells.pair] * share[:, None]
+    inner = _between_cells(costs.inner, cut, share)
+    _cut_joins(program, partitions, cells, costs, cost, inner)
     values = _found(program, program.solve(), lambda: _lacking_cut(partitions, cells, costs.room))
     host = values[: cost.size].reshape(cost.shape).argmax(axis=1)
-    value = float(cost[np.arange(len(host)), host].sum())
+    value = costs.constant + float(cost[np.arange(len(host)), host].sum())
+    if len(inner.weight):
+        value += float(inner.weight @ costs.apart[host[inner.producer], host[inner.consumer]])
     plan = Plan(
         problem=problem,
         strategy="ilp",
@@ -255,16 +314,17 @@ def exact_optimum_with_cuts(
         parameters={"sigma": sigma, "time_limit": time_limit, "gap": gap},
         breaks=("link",),
     )
-    return Optimum(value, min(max(program.bound, 0.0), value), plan, cost.size)
+    bound = costs.constant + max(program.bound, 0.0)
+    return Optimum(value, min(bound, value), plan, cost.size)
 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Every pair of partitions, a row each: pair by pair, and row by row of its grid.
+    """Every pair of partitions, a row each: operator by operator, and row by row of its grid.
 
     Attributes:
-        pair: (c,) the pair.
-        left: (c,) index of the left partition among those of all pairs and sides.
+        pair: (c,) the operator.
+        left: (c,) index of the left partition among those of all operators and sides.
         right: (c,) index of the right partition.
     """
 
@@ -273,13 +333,34 @@ class _Cells:
     right: Ints
 
 
-def _grid(problem: Problem, maximum: Floats) -> tuple[Partitions, _Cells]:
-    inputs = np.stack([problem.left_rate, problem.right_rate], axis=1)
+def _between_cells(inner: Inner, cut: Ints, share: Floats) -> Inner:
+    """Links between cells: each cell of a producer feeds each of its consumer.
+
+    Args:
+        inner: links between operators.
+        cut: (b,) cells of each operator.
+        share: (c,) of each cell of its operator's.
+    """
+    first = np.cumsum(cut) - cut
+    producer, consumer, weight = [], [], []
+    for sender, receiver, whole in zip(*(each.tolist() for each in inner), strict=True):
+        senders = first[sender] + np.arange(cut[sender])
+        receivers = first[receiver] + np.arange(cut[receiver])
+        producer.append(np.repeat(senders, len(receivers)))
+        consumer.append(np.tile(receivers, len(senders)))
+        weight.append(whole * np.outer(share[senders], share[receivers]).ravel())
+    if not weight:
+        return inner
+    return Inner(np.concatenate(producer), np.concatenate(consumer), np.concatenate(weight))
+
+
+def _grid(left_rate: Floats, right_rate: Floats, maximum: Floats) -> tuple[Partitions, _Cells]:
+    inputs = np.stack([left_rate, right_rate], axis=1)
     rates = [partition_rates(r, m) for both, m in zip(inputs, maximum, strict=True) for r in both]
     offset = np.concatenate(([0], np.cumsum([len(r) for r in rates])))
     partitions = Partitions(offset, np.concatenate(rates))
     pair, left, right = [], [], []
-    for k in range(len(problem.matrix)):
+    for k in range(len(inputs)):
         a, b, c = offset[2 * k : 2 * k + 3]
         rows, columns = np.meshgrid(np.arange(a, b), np.arange(b, c), indexing="ij")
         pair.append(np.full(rows.size, k))
@@ -289,9 +370,14 @@ def _grid(problem: Problem, maximum: Floats) -> tuple[Partitions, _Cells]:
 
 
 def _cut_joins(
-    program: Program, partitions: Partitions, cells: _Cells, costs: AssignmentCosts, cost: Floats
+    program: Program,
+    partitions: Partitions,
+    cells: _Cells,
+    costs: AssignmentCosts,
+    cost: Floats,
+    inner: Inner,
 ) -> None:
-    """Variables: each cell on each host, then each partition's presence on each host.
+    """Variables: each cell on each host, each partition's presence on each host, links' costs.
 
     Presence need not be an integer: it only costs room, so it takes the largest value of its cells.
     """
@@ -309,6 +395,7 @@ def _cut_joins(
     limited = np.flatnonzero(np.isfinite(costs.room))
     load = csr_array(kron(partitions.rate[None, :], on_hosts))[limited]
     program.limit({present: load}, most=costs.room[limited])
+    costs.add_products(program, placed, count, inner)
 
 
 def _instances(partitions: Partitions, cells: _Cells, node: Ints) -> Instances:

@@ -183,9 +183,9 @@ def arriving_rate(plan: Plan) -> Floats:
 
     What a source produces on the very node that joins it does not travel and is left out.
     """
-    flows = plan.flows
-    here = (flows.source == flows.target) & ~flows.to_sink
-    local = np.bincount(flows.source[here], flows.rate[here], minlength=len(plan.load))
+    source, target = plan.ends
+    here = (source == target) & (plan.links.consumer >= 0)
+    local = np.bincount(source[here], plan.sent[here], minlength=len(plan.load))
     rate = plan.load - local
     # Subtracting must not leave a rounding error where nothing arrives.
     return np.where(rate > TOLERANCE * plan.load, rate, 0.0)

@@ -80,6 +80,10 @@ class Program:
         count = next(iter(terms.values())).shape[0]
         self._limits.append(_Limits(terms, np.full(count, least), np.full(count, most, np.float64)))
 
+    def value(self, values: Floats) -> float:
+        """Cost of some values of all variables."""
+        return float(np.concatenate([block.cost for block in self._variables]) @ values)
+
     @property
     def remaining(self) -> float:
         """Seconds until the time limit."""

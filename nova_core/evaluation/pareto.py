@@ -1,4 +1,4 @@
-"""Placements of whole joins that nothing beats in latency, network usage and nodes used at once.
+"""Placements of whole operators that nothing beats in latency, network usage and nodes at once.
 
 By mixed-integer programs: for every number of nodes and a series of limits of network usage, the
 least latency, and then the least usage with that latency (the epsilon-constraint method).
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.errors import ProblemError
-from nova_core.evaluation.bounds import AssignmentCosts, require_total_capacity
+from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.evaluation.bounds import require_total_capacity
 from nova_core.evaluation.exact import lacking
 from nova_core.evaluation.mip import Program, check_limits
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
 
@@ -30,9 +32,9 @@ class Point:
     """A placement that no other one beats.
 
     Attributes:
-        latency: sum over joins of the latencies of their three legs, ms.
-        network_usage: sum over legs of rate times latency, tuples/s * ms.
-        nodes: that host a join.
+        latency: sum over links of their latencies, ms; of a join of a pair, its three legs'.
+        network_usage: sum over links of rate times latency, tuples/s * ms.
+        nodes: that host an operator.
         plan: the placement; its strategy is ``ilp``.
     """
 
@@ -57,48 +59,51 @@ class Point:
 
 
 class _Placements:
-    """Placements of whole joins, as the program of them.
+    """Placements of whole operators, as the program of them.
 
-    Its variables are each pair on each host, then whether a host is used.
+    Its variables are those of `AssignmentCosts.add`, then whether a host is used.
     """
 
     def __init__(self, problem: Problem, time_limit: float) -> None:
         self.problem = problem
         self._program = Program(time_limit, GAP)
-        costs = AssignmentCosts(problem, "latency")
-        pairs, hosts = self._shape = len(problem.matrix), len(costs.hosts)
-        if pairs * hosts > MOST_COLUMNS:
+        costs = self._costs = AssignmentCosts(problem, "latency")
+        bodies, hosts = self._shape = len(costs.need), len(costs.hosts)
+        if costs.columns > MOST_COLUMNS:
+            links = len(costs.inner.weight)
             raise ProblemError(
-                f"pareto: {pairs} joins on {hosts} nodes; at most {MOST_COLUMNS:,} pairs of them "
-                "are supported; use a smaller problem"
+                f"pareto: {bodies} operators, {links} links between them and {hosts} nodes make "
+                f"{costs.columns:,} variables; at most {MOST_COLUMNS:,} are supported; use a "
+                "smaller problem"
             )
-        require_total_capacity(problem.required_capacity, costs.room)
-        self.hosts = costs.hosts
-        usage = AssignmentCosts(problem, "network-usage")
+        require_total_capacity(costs.need, costs.room)
+        usage = self._usage = AssignmentCosts(problem, "network-usage")
+        unused = np.zeros(hosts)
         self.latency, self.usage = (
-            np.append(one.rows(slice(0, pairs)), np.zeros(hosts)) for one in (costs, usage)
+            np.concatenate([one.rows(slice(None)).ravel(), one.products(one.inner), unused])
+            for one in (costs, usage)
         )
-        self.count = np.append(np.zeros(pairs * hosts), np.ones(hosts))
-        self._limit(problem.required_capacity, costs)
+        self.count = np.append(np.zeros(len(self.latency) - hosts), np.ones(hosts))
+        if bodies:
+            self._limit(costs)
 
-    def _limit(self, need: Floats, costs: AssignmentCosts) -> None:
-        """Every pair on one used host with room for it and what it requires, none over its room."""
-        from scipy.sparse import csr_array, diags_array, eye_array, kron
+    def _limit(self, costs: AssignmentCosts) -> None:
+        """Every operator on a used host with what it needs and requires, none over its room."""
+        from scipy.sparse import eye_array, kron
 
-        (pairs, hosts), room, requirements = self._shape, costs.room, self.problem.requirements
-        fits = costs.fits(need)
-        of_pair = self.problem.pair_requirement
-        fits[of_pair >= 0] &= requirements.met[of_pair[of_pair >= 0]][:, costs.hosts]
-        each = eye_array(hosts)
-        placed = self._program.variables(np.zeros(fits.size), fits.ravel().astype(np.float64))
+        (bodies, hosts), graph = self._shape, graph_of(self.problem)
+        fits = costs.fits(costs.need)
+        of_body = graph.requirement[graph.bodies]
+        fits &= graph.requirements.fits(of_body[:, None], costs.hosts[None, :])
+        placed = costs.add(self._program, fits)
         used = self._program.variables(np.zeros(hosts))
-        opens = kron(-np.ones((pairs, 1)), each)
-        self._program.limit({placed: kron(eye_array(pairs), np.ones((1, hosts)))}, 1.0, 1.0)
+        opens = kron(-np.ones((bodies, 1)), eye_array(hosts))
         self._program.limit({placed: eye_array(fits.size), used: opens}, most=0.0)
-        limited = np.flatnonzero(np.isfinite(room))
-        load = csr_array(kron(need[None, :], each))[limited]
-        offered = csr_array(-diags_array(np.where(np.isfinite(room), room, 0.0)))[limited]
-        self._program.limit({placed: load, used: offered}, most=0.0)
+        costs.keep_room(self._program, placed, used)
+
+    def lacking(self) -> InfeasibleError:
+        """What is missing where whole operators do not fit."""
+        return lacking(self._costs.need, self._costs.room)
 
     def minimum(self, cost: Floats, *limits: tuple[Floats, float]) -> Floats | None:
         """(c,) the variables with the least cost, each limit kept; None where none keeps them.
@@ -135,14 +140,15 @@ class _Placements:
 
     def point(self, x: Floats) -> Point:
         """A solution as a placement."""
-        pairs, hosts = self._shape
-        host = x[: pairs * hosts].reshape(pairs, hosts).argmax(axis=1)
-        chosen = np.arange(pairs) * hosts + host
+        bodies, hosts = self._shape
+        host = np.empty(0, np.int64)
+        if bodies:
+            host = x[: bodies * hosts].reshape(bodies, hosts).argmax(axis=1)
         return Point(
-            float(self.latency[chosen].sum()),
-            float(self.usage[chosen].sum()),
+            self._costs.total(host),
+            self._usage.total(host),
             len(np.unique(host)),
-            Plan.whole(self.problem, self.hosts[host], "ilp", breaks=("link",)),
+            Plan.whole(self.problem, self._costs.hosts[host], "ilp", breaks=("link",)),
         )
 
 
@@ -152,19 +158,19 @@ def pareto_front(
     time_limit: float = 300.0,
     advance: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Point]:
-    """Placements of whole joins that nothing beats, by number of nodes, then by latency.
+    """Placements of whole operators that nothing beats, by number of nodes, then by latency.
 
     With each number of nodes these are the one of least latency, the one of least network usage,
     and some between; so the least value of each of the three is among them.
 
     Args:
-        problem: what is placed; budgets of links are left out.
+        problem: what is placed; queries as they are written. Budgets of links are left out.
         steps: limits of network usage for each number of nodes, from none to the least; 2 or more.
         time_limit: seconds for all programs together.
         advance: called with numbers of nodes done and in all.
 
     Raises:
-        InfeasibleError: when whole joins do not fit.
+        InfeasibleError: when whole operators do not fit.
         ProblemError: for a problem that is too large, a value out of range, or when the time ran
             out.
     """
@@ -173,9 +179,11 @@ def pareto_front(
         raise ProblemError(f"steps: {steps}; use a whole number >= 2")
     placements = _Placements(problem, time_limit)
     latency, usage, count = placements.latency, placements.usage, placements.count
+    if not graph_of(problem).bodies.size:
+        return [placements.point(count)]
     fewest = placements.minimum(count)
     if fewest is None:
-        raise lacking(problem.required_capacity, problem.nodes.capacity[placements.hosts])
+        raise placements.lacking()
     points = [placements.settled(latency, usage), placements.settled(usage, latency)]
     first, last = placements.point(fewest).nodes, max(point.nodes for point in points)
     for nodes in range(first, last + 1):

@@ -14,7 +14,13 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.io.columnar import Columns, known_columns, read_columns
 from nova_core.io.latencies import ONE_WAY, mended, read_latency
-from nova_core.io.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
+from nova_core.io.problem_document import (
+    ROWS,
+    VERSION,
+    OperatorRow,
+    ProblemDocument,
+    StreamRow,
+)
 from nova_core.io.rows import Rows
 from nova_core.io.syntax import read_typed
 from nova_core.io.validation import check_hosts, check_ids, validate_problem
@@ -32,9 +38,11 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.model.queries import Stream
+from nova_core.suggestions import unknown
 
 OPTIONAL = {
-    "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu"),
+    "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu", "zone"),
     "sources": ("tuple_bytes", "key"),
     "latency_pairs": ("mbit",),
 }
@@ -87,6 +95,7 @@ def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path)
     ids = table.text("id")
     check_ids("query.operators", ids, str(path))
     required = Rows(path, "query.operators.requires", [o.requires for o in operators])
+    zones = Rows(path, "query.operators.zones", [o.zones for o in operators])
     return Joins(
         ids=ids,
         left=table.text("left"),
@@ -94,6 +103,8 @@ def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path)
         sink=table.find("sink", nodes, "node"),
         tags=required.text("tags", "") if "tags" in required else None,
         memory=required.floats("memory") if "memory" in required else None,
+        allow=zones.text("allow", "") if "allow" in zones else None,
+        forbid=zones.text("forbid", "") if "forbid" in zones else None,
     )
 
 
@@ -131,10 +142,11 @@ class Assembly:
             measured=self._measured,
             metrics=() if document.metrics is UNSET else tuple(document.metrics),
             queries=() if document.queries is UNSET else tuple(document.queries),
-            streams=() if document.streams is UNSET else tuple(document.streams),
+            streams=self._columns_of_streams(),
+            zones={row.id: row.zones for row in self._streams if row.zones is not UNSET},
         )
         if problem.streams and not problem.queries:
-            raise ProblemError(f"{self._path}: streams: only `queries` can use them")
+            raise ProblemError(f"{self._path}: streams: only `queries` can use their columns")
         if problem.queries:
             from nova_core.io.binding import bound_queries
 
@@ -150,6 +162,28 @@ class Assembly:
         hosts = table.text("host", "").tolist() if "host" in table else [""] * len(ids)
         check_hosts(hosts, str(table.path))
         return dict(zip(ids, hosts, strict=True))
+
+    @cached_property
+    def _streams(self) -> list[StreamRow]:
+        rows = [] if self._document.streams is UNSET else self._document.streams
+        known, seen = dict.fromkeys(self._sources.stream.tolist()), set[str]()
+        for row, one in enumerate(rows):
+            place = f"{self._path}: streams[{row}]"
+            if one.id in seen:
+                raise ProblemError(f"{place}.id: {one.id!r} is there twice")
+            seen.add(one.id)
+            if one.id not in known:
+                raise ProblemError(f"{place}.id: {unknown('stream', one.id, known)}")
+            if one.key is not UNSET and one.columns is UNSET:
+                raise ProblemError(f"{place}.key of {one.id!r}: columns are missing; give them")
+        return rows
+
+    def _columns_of_streams(self) -> tuple[Stream, ...]:
+        return tuple(
+            Stream(id=row.id, columns=row.columns, key=row.key)
+            for row in self._streams
+            if row.columns is not UNSET
+        )
 
     # --- tables ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def route_columns(plan: Plan) -> dict[str, Column]:
 def cut_inputs(plan: Plan) -> Ints:
     """Inputs (``2 * operator + side``) that a plan has to describe: all but whole ones."""
     parts = plan.partitions
-    rate = np.stack([plan.whole_rate(0), plan.whole_rate(1)], axis=1).ravel()
+    rate = plan.graph.input_rate
     whole = parts.count == 1
     whole[whole] = parts.rate[parts.offset[:-1][whole]] == rate[whole]
     return np.flatnonzero(~whole)
@@ -285,6 +286,7 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
         NovaError: when it cannot be written.
     """
     tables = _tables(plan, follows=False)
-    header = _header(plan, report=True)
+    # Of a copy: what it works out goes before the tables are made ready for files.
+    header = _header(replace(plan), report=True)
     header["tables"] = write_tables(tables, directory, suffix)
     write_text(directory / "plan.json", dump(header, ".json"))

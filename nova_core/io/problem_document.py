@@ -15,13 +15,14 @@ from msgspec import UNSET, Meta, UnsetType
 from nova_core.errors import ProblemError
 from nova_core.io.syntax import convert
 from nova_core.model.problem import GREATEST_LATENCY
+from nova_core.model.queries import Columns, Positive, Query, ZonesPart
 from nova_core.model.queries import Name as Name
-from nova_core.model.queries import Positive, Query, Stream
+from nova_core.model.queries import NonNegative as NonNegative
+from nova_core.model.queries import RequiresPart as RequiresPart
 
 VERSION = 1
 
 Milliseconds = Annotated[float, Meta(ge=0, le=GREATEST_LATENCY, description="ms")]
-NonNegative = Annotated[float, Meta(ge=0)]
 
 
 class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -57,6 +58,9 @@ class NodeRow(_Struct):
     cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
     tags: list[str] | UnsetType = UNSET
     host: Annotated[str | UnsetType | None, Meta(description="network address")] = UNSET
+    zone: Annotated[
+        str | UnsetType | None, Meta(description="where it is, such as a country; see `zones`")
+    ] = UNSET
 
 
 class SourceRow(_Struct):
@@ -70,13 +74,6 @@ class SourceRow(_Struct):
         str | UnsetType | None, Meta(description="region or key; equal keys may join")
     ] = UNSET
     tuple_bytes: Annotated[Positive | UnsetType | None, Meta(description="bytes per tuple")] = UNSET
-
-
-class RequiresPart(_Struct):
-    """What every host of a join must have."""
-
-    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
-    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
 
 
 class OperatorRow(_Struct):
@@ -104,6 +101,25 @@ class OperatorRow(_Struct):
         ),
     ] = 1.0
     requires: RequiresPart | UnsetType = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
+
+
+class StreamRow(_Struct):
+    """A logical stream: what its tuples hold, and where they may be."""
+
+    id: Annotated[Name, Meta(description="the logical stream")]
+    columns: Columns | UnsetType = UNSET
+    key: Annotated[
+        Name | UnsetType,
+        Meta(description="the column that equals the `key` of a tuple's source; text"),
+    ] = UNSET
+    zones: Annotated[
+        ZonesPart | UnsetType,
+        Meta(
+            description="where its tuples, and what filters, projections and joins make of them, "
+            "may be: of their operators, sources and sinks; not what aggregates make of them"
+        ),
+    ] = UNSET
 
 
 class QueryPart(_Struct):
@@ -182,8 +198,11 @@ class ProblemDocument(_Struct):
         Meta(description="whole queries, in place of `query` and `matrix`"),
     ] = UNSET
     streams: Annotated[
-        list[Stream] | UnsetType,
-        Meta(description="columns of the logical streams, for queries with expressions or sql"),
+        list[StreamRow] | UnsetType,
+        Meta(
+            description="zones of logical streams, and their columns, for queries with expressions "
+            "or sql"
+        ),
     ] = UNSET
     name: str = "problem"
     metrics: Annotated[

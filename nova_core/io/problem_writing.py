@@ -25,7 +25,7 @@ def problem_tables(problem: Problem) -> dict[str, Table]:
     tables: dict[str, dict[str, Any]] = {
         "nodes": {"id": n.ids, "position": n.position, "capacity": n.capacity, "worker": n.worker}
         | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
-        | {"height": n.height, "penalty": n.penalty, "cpu": n.cpu},
+        | {"height": n.height, "penalty": n.penalty, "cpu": n.cpu, "zone": n.zone},
         "sources": {"id": s.ids, "node": Named(s.node, n.ids), "stream": s.stream, "rate": s.rate}
         | {"key": s.key, "tuple_bytes": s.tuple_bytes},
     }
@@ -55,10 +55,13 @@ def _header(problem: Problem) -> dict[str, Any]:
         document["queries"] = msgspec.to_builtins(problem.queries)
         for query in document["queries"]:
             query["operators"] = [Row(operator) for operator in query["operators"]]
-        if problem.streams:
-            document["streams"] = [Row(one) for one in msgspec.to_builtins(problem.streams)]
     else:
         document["query"] = {"operators": _operators(problem)}
+    streams = {one.id: Row(msgspec.to_builtins(one)) for one in problem.streams}
+    for name, zones in problem.zones.items():
+        streams.setdefault(name, Row(id=name))["zones"] = msgspec.to_builtins(zones)
+    if streams:
+        document["streams"] = list(streams.values())
     if problem.metrics:
         document["metrics"] = list(problem.metrics)
     return document
@@ -82,6 +85,10 @@ def _operators(problem: Problem) -> list[Row]:
     if required:
         for operator, part in zip(operators, rows(required, keep_missing=True), strict=True):
             operator["requires"] = part
+    for name, column in (("allow", j.allow), ("forbid", j.forbid)):
+        for row, text in enumerate([] if column is None else column.tolist()):
+            if text:
+                operators[row].setdefault("zones", {})[name] = text.split(",")
     return operators
 
 

@@ -101,7 +101,8 @@ class Rows(ReadTable):
             if isinstance(value, list):
                 for tag in value:
                     if not tag or "," in tag:
-                        raise self.fail(column, f"{tag!r} is no tag; a tag has no comma", row)
+                        what = "tag" if column == "tags" else "zone"
+                        raise self.fail(column, f"{tag!r} is no {what}; a {what} has no comma", row)
                 value = ",".join(value)
             text = (missing or "") if value is UNSET or value is None else value
             if "\0" in text:

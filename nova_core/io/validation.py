@@ -31,6 +31,7 @@ from nova_core.model.problem import (
     Strings,
 )
 from nova_core.model.query_checks import check_queries
+from nova_core.model.zone_checks import check_zones
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
 # surrogate pairs (which UTF-8 cannot hold).
@@ -258,6 +259,7 @@ def validate_problem(
     else:
         _joins(problem, check)
         _matrix(problem, check)
+    check_zones(problem, check.where)
     _distinct_ends(problem, check, "links", problem.links)
     if problem.measured is not None:
         _distinct_ends(problem, check, "latency.pairs", problem.measured)
@@ -303,6 +305,10 @@ def _joins(problem: Problem, check: _Check) -> None:
     required: dict[str, Any] = {"tags": j.tags, "memory": j.memory}
     required = {name: values for name, values in required.items() if values is not None}
     check.rows(f"{table}.requires", RequiresPart, required)
+    for name, zones in (("allow", j.allow), ("forbid", j.forbid)):
+        if zones is not None:
+            check.shape(f"{table}.zones", name, zones, len(j), "U")
+            check.names(f"{table}.zones", zones, name, unique=False, filled=False)
     streams = set(np.unique(problem.sources.stream).tolist())
     for side, names in (("left", j.left.tolist()), ("right", j.right.tolist())):
         for row, name in enumerate(names):

@@ -26,12 +26,10 @@ def coverage(plan: Plan) -> tuple[Ints, Ints]:
     i, count = plan.instances, plan.partitions.count
     m, n = count[0::2], count[1::2]
     missing, surplus = m * n, np.zeros(len(m), np.int64)
-    instances = np.bincount(i.pair, minlength=len(m))
     # The common case is a single instance that takes the whole grid.
-    whole = (instances[i.pair] == 1) & (i.replicas == missing[i.pair])
-    missing[i.pair[whole]] = 0
+    missing[i.pair[plan.uncut]] = 0
 
-    rest = np.flatnonzero(~whole)
+    rest = np.flatnonzero(~plan.uncut)
     height = (i.left_end - i.left_begin)[rest]
     # Chunks end between pairs, as a pair's instances must be seen together.
     last_of_pair = np.flatnonzero(np.append(np.diff(i.pair[rest]) != 0, True)[: len(rest)])

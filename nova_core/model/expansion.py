@@ -8,10 +8,10 @@ sources (paper, section 3.3), decomposable aggregates get partial ones behind th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.arrays import Ints, Strings
 from nova_core.model.graph import AGGREGATE, FILTER, JOIN, PROJECT, SINK, SOURCE, Graph, pair_graph
-from nova_core.model.problem import Problem
+from nova_core.model.problem import Nodes, Problem
 from nova_core.model.queries import (
     Aggregate,
     Filter,
@@ -31,6 +31,16 @@ from nova_core.model.queries import (
     inputs_of,
 )
 from nova_core.model.query_checks import check_queries
+from nova_core.model.requirements import (
+    ANY_NODE,
+    Rule,
+    known_of,
+    met_by,
+    requirements_of,
+    rule_of,
+    stream_rules,
+    zone_rule,
+)
 
 ANY_PARTS = 2**30
 
@@ -53,7 +63,7 @@ AS_WRITTEN = Rewriting()
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A logical operator after rewriting.
 
     Attributes:
@@ -69,9 +79,9 @@ class _Step:
     moved: bool = False
 
 
-def pushed(query: Query) -> list[_Step]:
+def pushed(query: Query) -> list[Step]:
     """The query's operators with every filter as far up as what it `reads` allows."""
-    steps = {one.id: _Step(one, inputs_of(one)) for one in query.operators}
+    steps = {one.id: Step(one, inputs_of(one)) for one in query.operators}
     order = [one.id for one in query.operators]
     for one in query.operators:
         if not isinstance(one, Filter) or one.reads is UNSET:
@@ -86,14 +96,14 @@ def pushed(query: Query) -> list[_Step]:
         steps[before].absorbs.extend(steps[one.id].absorbs)
         for other in steps.values():
             other.inputs[:] = [before if name == one.id else name for name in other.inputs]
-        steps[one.id] = _Step(one, [steps[below].inputs[side]], moved=True)
+        steps[one.id] = Step(one, [steps[below].inputs[side]], moved=True)
         steps[below].inputs[side] = one.id
         order.remove(one.id)
         order.insert(order.index(below), one.id)
     return [steps[name] for name in order]
 
 
-def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
+def _way_up(moved: Filter, steps: dict[str, Step]) -> tuple[str, int] | None:
     """The operator before which a filter can run, and which of its inputs; None to stay."""
     place = None
     below = moved.id
@@ -113,10 +123,72 @@ def _way_up(moved: Filter, steps: dict[str, _Step]) -> tuple[str, int] | None:
         place, below = (name, sides[0]), name
 
 
-def _reaches(name: str, target: str, steps: dict[str, _Step]) -> bool:
+def _reaches(name: str, target: str, steps: dict[str, Step]) -> bool:
     if name == target:
         return True
     return name in steps and any(_reaches(one, target, steps) for one in steps[name].inputs)
+
+
+class Emission(NamedTuple):
+    """How the rate of what an operator emits follows from the rates of what it receives.
+
+    Attributes:
+        row: the operator.
+        kind: its kind; None where filters end that have been moved up from there.
+        inputs: emissions that it receives.
+        share: selectivity; of an aggregate, tuples/s that it emits at most.
+        moved: whether it is a filter that has been moved up.
+        pending: shares that filters let pass: of a join those that were moved up from below it, of
+            what has no kind those that end there.
+    """
+
+    row: int
+    kind: int | None
+    inputs: tuple[int, ...] = ()
+    share: float = 1.0
+    moved: bool = False
+    pending: tuple[float, ...] = ()
+
+    def rates(self, known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Tuples/s, and tuples/s if no filter had been moved up.
+
+        Args:
+            known: the same of the emissions before it.
+        """
+        rate, nominal = known[self.inputs[0]]
+        if self.kind == JOIN:
+            nominal = rate = self.share * min(nominal, known[self.inputs[1]][1])
+            for share in self.pending:
+                rate *= share
+        elif self.kind == AGGREGATE:
+            nominal = rate = min(sum(known[one][0] for one in self.inputs), self.share)
+        elif self.kind is None:
+            for share in self.pending:
+                nominal *= share
+        else:
+            rate *= self.share
+            nominal = nominal if self.moved else nominal * self.share
+        return rate, nominal
+
+
+class Partial(NamedTuple):
+    """Whether an input of an aggregate has a partial one, which depends on its rate.
+
+    Attributes:
+        input: the emission.
+        most: tuples/s that the partial aggregate would emit.
+        node: where the input runs, -1 where that is not fixed.
+        there: whether it has one.
+    """
+
+    input: int
+    most: float
+    node: int
+    there: bool
+
+    def pays(self, rate: float, sources: Sources) -> bool:
+        """Whether the partial aggregate emits less than it receives, and has room."""
+        return self.most < rate and (self.node < 0 or sources.room(self.node) >= rate)
 
 
 @dataclass(frozen=True)
@@ -125,24 +197,22 @@ class _Flow:
 
     Attributes:
         operator: its number.
-        rate: tuples/s.
-        nominal: tuples/s if no filter had been moved up.
+        emission: how much it emits.
         key: key of the sources it comes from, if they have one in common.
         label: names of those sources.
         pending: filters moved up, with their selectivity, whose old place is further downstream.
     """
 
     operator: int
-    rate: float
-    nominal: float
+    emission: int
     key: str
     label: str
     pending: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass
-class _Row:
-    """An operator before it is a row of the graph's columns."""
+@dataclass(slots=True)
+class Row:
+    """An operator before it is a row of the graph's columns, see `nova_core.model.graph.Graph`."""
 
     id: str
     kind: int
@@ -155,7 +225,11 @@ class _Row:
     parts: int = 1
     combines: bool = False
     partial: bool = False
+    rule: Rule = ANY_NODE
+    emits: Rule = ANY_NODE
     logical: str = ""
+    # What it does to its inputs, if others that do the same may be shared.
+    does: bytes | None = None
 
 
 class _Ids(list[str]):
@@ -163,33 +237,108 @@ class _Ids(list[str]):
         return np.array([self[one] for one in operators.tolist()], np.str_)
 
 
-class _Expansion:
-    def __init__(self, problem: Problem, rewriting: Rewriting) -> None:
-        self._problem = problem
+class SourceOf(NamedTuple):
+    """A source, as queries read it.
+
+    Attributes:
+        row: its number.
+        id: its name.
+        node: where it is.
+        rate: tuples/s.
+        key: region or key; empty for none.
+    """
+
+    row: int
+    id: str
+    node: int
+    rate: float
+    key: str
+
+
+class Sources(Protocol):
+    """What queries read."""
+
+    def of(self, stream: str, /) -> Iterable[SourceOf]:
+        """The sources of a logical stream, in order."""
+
+    def rule(self, stream: str, /) -> Rule:
+        """What a stream's tuples require of every node where they are."""
+
+    def room(self, node: int, /) -> float:
+        """Tuples/s that operators on a node may receive; 0 where none may run."""
+
+    def meets(self, node: int, rule: Rule, /) -> bool:
+        """Whether a node has what a rule requires."""
+
+
+class _ProblemSources:
+    def __init__(self, problem: Problem) -> None:
+        s = problem.sources
+        key = [""] * len(s) if s.key is None else s.key.tolist()
+        rows = zip(s.ids.tolist(), s.node.tolist(), s.rate.tolist(), key, strict=True)
+        self._by_stream: dict[str, list[SourceOf]] = defaultdict(list)
+        for row, (stream, values) in enumerate(zip(s.stream.tolist(), rows, strict=True)):
+            self._by_stream[stream].append(SourceOf(row, *values))
+        self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
+        self._rules, self._nodes = stream_rules(problem), problem.nodes
+
+    def of(self, stream: str) -> list[SourceOf]:
+        return self._by_stream[stream]
+
+    def rule(self, stream: str) -> Rule:
+        return self._rules[stream]
+
+    def room(self, node: int) -> float:
+        return float(self._room[node])
+
+    def meets(self, node: int, rule: Rule) -> bool:
+        return met_by(rule, *known_of(self._nodes, node))
+
+
+class Expansion:
+    """Queries become physical operators, one after the other.
+
+    Attributes:
+        rows: the operators so far, producers before consumers.
+        joins: the query's operator of each join, by its number.
+        emissions: how rates follow from each other.
+        rates: tuples/s of each emission, and tuples/s if no filter had been moved up.
+        partials: which inputs of aggregates have partial ones.
+    """
+
+    def __init__(self, sources: Sources, rewriting: Rewriting, *, columns: bool) -> None:
+        """Start empty.
+
+        Args:
+            sources: what queries read.
+            rewriting: how queries may be changed.
+            columns: whether tuples have columns, so that expressions say what operators do.
+        """
+        self._available = sources
         self._rewriting = rewriting
-        self._rows: list[_Row] = []
+        self._columns = columns
+        self.rows: list[Row] = []
         # What operators of queries do, and the rows that do it to some inputs.
         self._does: dict[tuple[int, str], bytes] = {}
         self._doing: dict[tuple[Any, ...], int] = {}
-        self._joins: dict[int, Join] = {}
-        sources = problem.sources
-        self._by_stream: dict[str, list[int]] = defaultdict(list)
-        for number, stream in enumerate(sources.stream.tolist()):
-            self._by_stream[stream].append(number)
-        self._sources: dict[int, _Flow] = {}
-        self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
+        self.joins: dict[int, Join] = {}
+        self.emissions: list[Emission] = []
+        self.rates: list[tuple[float, float]] = []
+        self.partials: list[Partial] = []
+        self._streams: dict[str, list[_Flow]] = {}
 
-    def add(self, row: _Row) -> int:
+    def add(self, row: Row) -> int:
         """Add an operator, unless one that is there emits the same tuples at the same rate."""
-        number = len(self._rows)
-        does = self._does.get((row.query, row.logical))
-        if does is not None:
-            same = self._doing.setdefault((does, row.inputs, row.rate, row.partial), number)
+        number = len(self.rows)
+        row.does = self._does.get((row.query, row.logical))
+        if row.does is not None:
+            what = (row.does, row.inputs, row.rate, row.partial, row.rule)
+            same = self._doing.setdefault(what, number)
             if same != number:
                 return same
         if row.root < 0:
             row.root = number
-        self._rows.append(row)
+        self.rows.append(row)
         return number
 
     def _what(self, operator: LogicalOperator) -> bytes:
@@ -198,19 +347,24 @@ class _Expansion:
         Only where tuples have columns does it say so itself; else its name stands for its
         predicate. Columns that projections and aggregates make are called by the operator's name.
         """
-        named = not self._problem.streams or not isinstance(operator, Filter | Join)
+        named = not self._columns or not isinstance(operator, Filter | Join)
         known = msgspec.to_builtins(operator)
-        for name in ("input", "inputs", "reads") if named else ("input", "inputs", "reads", "id"):
+        aside = ("input", "inputs", "reads", "requires", "zones")
+        for name in aside if named else (*aside, "id"):
             known.pop(name, None)
         return msgspec.json.encode(known)
 
-    def graph(self) -> Graph:
+    def graph(self, queries: int, nodes: Nodes) -> Graph:
         """What was added, as columns.
+
+        Args:
+            queries: how many queries that are.
+            nodes: of the problem.
 
         Raises:
             ProblemError: for two operators of one name, and a rate that is no finite number.
         """
-        rows = self._rows
+        rows = self.rows
         seen: set[str] = set()
         for one in rows:
             if one.id in seen:
@@ -219,9 +373,10 @@ class _Expansion:
             if not np.isfinite(one.rate):
                 raise ProblemError(f"operator {one.id!r}: emits {one.rate} tuples/s; use less")
         count = [len(one.inputs) for one in rows]
+        requirements, requirement = requirements_of([one.rule for one in rows], nodes)
         return Graph(
             ids=_Ids(one.id for one in rows),
-            kind=np.array([one.kind for one in rows], np.int64),
+            kind=np.array([one.kind for one in rows], np.int8),
             input_at=np.cumsum([0, *count]),
             input=np.array([one for row in rows for one in row.inputs], np.int64),
             rate=np.array([one.rate for one in rows], np.float64),
@@ -232,25 +387,45 @@ class _Expansion:
             parts=np.array([one.parts for one in rows], np.int64),
             combines=np.array([one.combines for one in rows], bool),
             partial=np.array([one.partial for one in rows], bool),
-            joins=self._joins,
+            requirement=requirement,
+            requirements=requirements,
+            joins=self.joins,
             logical=[one.logical for one in rows],
-            queries=len(self._problem.queries),
+            queries=queries,
         )
 
     def stream(self, name: str) -> list[_Flow]:
         """A flow per source of a logical stream."""
-        s, flows = self._problem.sources, []
-        for row in self._by_stream[name]:
-            if row not in self._sources:
-                rate, label = float(s.rate[row]), str(s.ids[row])
-                number = self.add(_Row(label, SOURCE, (), rate, int(s.node[row]), row))
-                key = "" if s.key is None else str(s.key[row])
-                self._sources[row] = _Flow(number, rate, rate, key, label)
-            flows.append(self._sources[row])
-        return flows
+        if name not in self._streams:
+            flows = self._streams[name] = []
+            rule = self._available.rule(name)
+            for one in self._available.of(name):
+                row = self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row, emits=rule))
+                emission = self._emitted(Emission(row, SOURCE), (one.rate, one.rate))
+                flows.append(_Flow(row, emission, one.key, one.id))
+        return self._streams[name]
 
-    def query(self, number: int, query: Query, steps: Sequence[_Step], place: str) -> None:
-        """Add a query's operators and its sink."""
+    def _emitted(self, emission: Emission, rates: tuple[float, float]) -> int:
+        """The number of one more emission."""
+        self.emissions.append(emission)
+        self.rates.append(rates)
+        return len(self.emissions) - 1
+
+    def query(self, number: int, query: Query, sink: int, place: str) -> None:
+        """Add a query's operators and its sink.
+
+        Args:
+            number: of the query.
+            query: the query.
+            sink: the node of its sink.
+            place: what errors begin with.
+
+        Raises:
+            ProblemError: for missing keys, or a join without pairs.
+        """
+        steps = [Step(one, inputs_of(one)) for one in query.operators]
+        if self._rewriting.push_filters:
+            steps = pushed(query)
         flows: dict[str, list[_Flow]] = {}
         last = query.operators[-1].id
         for step in steps:
@@ -267,35 +442,39 @@ class _Expansion:
                 emitted = [
                     self._unary(number, name, operator, one, step.moved) for one in inputs[0]
                 ]
-            flows[operator.id] = [_absorb(flow, step.absorbs) for flow in emitted]
+            flows[operator.id] = [self._absorb(flow, step.absorbs) for flow in emitted]
             if last in step.absorbs:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])
-        sink = self._problem.node_index[query.sink]
-        self.add(_Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
+        self.add(Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
 
     def _unary(
         self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
-        rate = flow.rate * share
-        joins = share <= 1
+        kind = FILTER if isinstance(operator, Filter) else PROJECT
+        emission = Emission(-1, kind, (flow.emission,), share, moved)
+        rates = emission.rates(self.rates)
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
+        joins = share <= 1 and self._follows(rule, self.rows[flow.operator].root)
         number = self.add(
-            _Row(
+            Row(
                 f"{name}({flow.label})",
-                FILTER if isinstance(operator, Filter) else PROJECT,
+                kind,
                 (flow.operator,),
-                rate,
+                rates[0],
                 query=query,
-                root=self._rows[flow.operator].root if joins else -1,
+                root=self.rows[flow.operator].root if joins else -1,
                 parts=1 if joins else ANY_PARTS,
+                rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
-        if moved:
-            pending = (*flow.pending, (operator.id, share))
-            return _Flow(number, rate, flow.nominal, flow.key, flow.label, pending)
-        return _Flow(number, rate, flow.nominal * share, flow.key, flow.label, flow.pending)
+        emitted = self._emitted(emission._replace(row=number), rates)
+        pending = (*flow.pending, (operator.id, share)) if moved else flow.pending
+        return _Flow(number, emitted, flow.key, flow.label, pending)
 
     def _join(
         self,
@@ -303,7 +482,7 @@ class _Expansion:
         name: str,
         operator: Join,
         inputs: list[list[_Flow]],
-        step: _Step,
+        step: Step,
         place: str,
     ) -> list[_Flow]:
         left, right = inputs
@@ -330,27 +509,31 @@ class _Expansion:
             )
         joined = []
         for one, other in pairs:
-            nominal = operator.selectivity * min(one.nominal, other.nominal)
             pending = one.pending + other.pending
-            rate = nominal
-            for _, share in pending:
-                rate *= share
+            shares = tuple(share for _, share in pending)
+            read = (one.emission, other.emission)
+            emission = Emission(-1, JOIN, read, operator.selectivity, pending=shares)
+            rates = emission.rates(self.rates)
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
+            tuples = self._arriving(ends)
             number = self.add(
-                _Row(
+                Row(
                     f"{name}({label})",
                     JOIN,
                     ends,
-                    rate,
+                    rates[0],
                     query=query,
                     parts=operator.keys,
+                    rule=_rule(operator) & tuples,
+                    emits=tuples,
                     logical=operator.id,
                 )
             )
-            self._joins.setdefault(number, operator)
+            self.joins.setdefault(number, operator)
             key = one.key if one.key == other.key else ""
-            joined.append(_Flow(number, rate, nominal, key, label, pending))
+            emitted = self._emitted(emission._replace(row=number), rates)
+            joined.append(_Flow(number, emitted, key, label, pending))
         return joined
 
     def _aggregate(
@@ -372,7 +555,8 @@ class _Expansion:
         results = []
         for key, members in groups.items():
             whole = f"{name}({key})" if key else name
-            emitted = min(sum(flow.rate for flow in members), most)
+            emission = Emission(-1, AGGREGATE, tuple(one.emission for one in members), most)
+            rates = emission.rates(self.rates)
             ends = [
                 self._partial(query, whole, operator, flow, most)
                 if self._rewriting.split_aggregates and operator.decomposable and len(members) > 1
@@ -380,29 +564,36 @@ class _Expansion:
                 for flow in members
             ]
             number = self.add(
-                _Row(
+                Row(
                     whole,
                     AGGREGATE,
                     tuple(ends),
-                    emitted,
+                    rates[0],
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
+                    rule=_rule(operator) & self._arriving(ends),
                     logical=operator.id,
                 )
             )
-            label = key or operator.id
-            results.append(_Flow(number, emitted, emitted, key, label))
+            emitted = self._emitted(emission._replace(row=number), rates)
+            results.append(_Flow(number, emitted, key, key or operator.id))
         return results
 
     def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
-        root = self._rows[self._rows[flow.operator].root]
-        here = root.node < 0 or self._room[root.node] >= flow.rate
-        if most >= flow.rate or not here:
+        node = self.rows[self.rows[flow.operator].root].node
+        tuples = self._arriving((flow.operator,))
+        rule = _rule(operator) & tuples
+        if node >= 0 and not self._available.meets(node, rule):
+            return flow.operator
+        partial = Partial(flow.emission, most, node, True)
+        there = partial.pays(self.rates[flow.emission][0], self._available)
+        self.partials.append(partial._replace(there=there))
+        if not there:
             return flow.operator
         return self.add(
-            _Row(
+            Row(
                 f"{name}.partial({flow.label})",
                 AGGREGATE,
                 (flow.operator,),
@@ -410,18 +601,46 @@ class _Expansion:
                 query=query,
                 parts=operator.groups,
                 partial=True,
+                rule=rule,
+                emits=tuples,
                 logical=operator.id,
             )
         )
 
+    def _absorb(self, flow: _Flow, absorbs: list[str]) -> _Flow:
+        """What an operator emits once filters end that have been moved up from behind it."""
+        ends = tuple(share for name, share in flow.pending if name in absorbs)
+        if not ends:
+            return flow
+        emission = Emission(flow.operator, None, (flow.emission,), pending=ends)
+        pending = tuple(one for one in flow.pending if one[0] not in absorbs)
+        emitted = self._emitted(emission, emission.rates(self.rates))
+        return replace(flow, emission=emitted, pending=pending)
 
-def _absorb(flow: _Flow, absorbs: list[str]) -> _Flow:
-    nominal = flow.nominal
-    for name, share in flow.pending:
-        if name in absorbs:
-            nominal *= share
-    pending = tuple(one for one in flow.pending if one[0] not in absorbs)
-    return _Flow(flow.operator, flow.rate, nominal, flow.key, flow.label, pending)
+    def _arriving(self, inputs: Sequence[int]) -> Rule:
+        """The rule of the tuples that inputs emit."""
+        rule = ANY_NODE
+        for one in inputs:
+            rule &= self.rows[one].emits
+        return rule
+
+    def _follows(self, rule: Rule, other: int) -> bool:
+        """Whether wherever an operator may run, or must, a rule is met."""
+        row = self.rows[other]
+        return (
+            row.rule & rule == row.rule if row.node < 0 else self._available.meets(row.node, rule)
+        )
+
+
+def _rule(operator: LogicalOperator) -> Rule:
+    zones = zone_rule(operator.zones)
+    if operator.requires is UNSET:
+        return zones
+    tags, memory = operator.requires.tags, operator.requires.memory
+    return zones & rule_of(
+        "" if tags is UNSET else ",".join(tags),
+        np.nan if memory is UNSET or memory is None else memory,
+    )
 
 
 def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:
@@ -449,11 +668,8 @@ def expand(problem: Problem, rewriting: Rewriting) -> Graph:
         ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
-    expansion = _Expansion(problem, rewriting)
+    expansion = Expansion(_ProblemSources(problem), rewriting, columns=bool(problem.streams))
     for number, query in enumerate(problem.queries):
-        if rewriting.push_filters:
-            steps = pushed(query)
-        else:
-            steps = [_Step(one, inputs_of(one)) for one in query.operators]
-        expansion.query(number, query, steps, f"{problem.name}: queries[{number}]")
-    return expansion.graph()
+        sink = problem.node_index[query.sink]
+        expansion.query(number, query, sink, f"{problem.name}: queries[{number}]")
+    return expansion.graph(len(problem.queries), problem.nodes)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nova_core.model.arrays import Bools, Floats, Ints, Strings
+from nova_core.model.arrays import Bools, Codes, Floats, Ints, Strings, runs
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join
+from nova_core.model.requirements import Requirements, requirements_of, rules_of
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
 SOURCE, FILTER, PROJECT, AGGREGATE, JOIN, SINK = range(len(KINDS))
@@ -62,13 +63,13 @@ class Links(NamedTuple):
     Attributes:
         producer: (e,) operator. What runs with another one counts as that.
         consumer: (e,) operator.
-        side: (e,) number of the consumer's input.
+        side: (e,) of the consumer: 0 for its left or only input, 1 for a join's right one.
         rate: (e,) tuples/s.
     """
 
     producer: Ints
     consumer: Ints
-    side: Ints
+    side: Codes
     rate: Floats
 
 
@@ -83,7 +84,7 @@ class Graph:
         input: operators whose output each one receives.
         rate: (o,) tuples/s each emits; 0 of sinks.
         node: (o,) node it must run on, -1 for one that can be placed.
-        source: (o,) row of the problem's sources, -1 of others.
+        source: (o,) row of the problem's sources; means nothing of others.
         query: (o,) number of its query, or of a pair's join; -1 of sources, the first one of what
             several queries share.
         root: (o,) the operator each runs with: a filter with what it reads from, any other with
@@ -92,13 +93,16 @@ class Graph:
             an aggregate, keys of a join.
         combines: (o,) whether an operator can be computed of partial results.
         partial: (o,) whether it emits partial results of an aggregate.
+        requirement: (o,) what it requires of the nodes it runs on, a row of ``requirements``; -1
+            for nothing but room.
+        requirements: what operators require, and the nodes that meet it.
         joins: the query's operator of each join that has keys, by its number.
         logical: (o,) ids of the queries' operators, empty where there is none; None for pairs.
         queries: how many queries there are, or joins of pairs.
     """
 
     ids: Ids
-    kind: Ints
+    kind: Codes
     input_at: Ints
     input: Ints
     rate: Floats
@@ -109,6 +113,8 @@ class Graph:
     parts: Ints
     combines: Bools
     partial: Bools
+    requirement: Ints
+    requirements: Requirements
     joins: Mapping[int, Join]
     logical: Sequence[str] | None
     queries: int
@@ -137,30 +143,35 @@ class Graph:
         return inputs
 
     @cached_property
+    def reader(self) -> Ints:
+        """(i,) the operator that receives each ``input``."""
+        return np.repeat(np.arange(len(self)), np.diff(self.input_at))
+
+    @cached_property
     def links(self) -> Links:
         """Links between operators, without those of what runs with others."""
-        count = np.diff(self.input_at)
-        consumer = np.repeat(np.arange(len(self)), count)
-        side = np.arange(len(consumer)) - self.input_at[consumer]
+        side = np.zeros(len(self.input), np.int8)
+        side[self.input_at[:-1][self.kind == JOIN] + 1] = 1
         if not len(self.fused):
-            return Links(self.input, consumer, side, self.rate[self.input])
-        own = self.root[consumer] == consumer
+            return Links(self.input, self.reader, side, self.rate[self.input])
+        own = self.root[self.reader] == self.reader
         sender = self.input[own]
-        return Links(self.root[sender], consumer[own], side[own], self.rate[sender])
+        return Links(self.root[sender], self.reader[own], side[own], self.rate[sender])
 
     @cached_property
     def carried(self) -> Ints:
         """(e,) operator whose output a link carries: its producer, or what runs with that."""
         if not len(self.fused):
             return self.input
-        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
-        carried: Ints = self.input[self.root[consumer] == consumer]
+        carried: Ints = self.input[self.root[self.reader] == self.reader]
         return carried
 
     @cached_property
     def bodies(self) -> Ints:
         """(b,) operators that are placed, in order."""
-        return np.flatnonzero((self.node < 0) & (self.root == np.arange(len(self))))
+        placed = self.node < 0
+        placed[self.fused] = False
+        return np.flatnonzero(placed)
 
     @cached_property
     def body_of(self) -> Ints:
@@ -178,10 +189,11 @@ class Graph:
     def input_rate(self) -> Floats:
         """(2b,) tuples/s of what bodies receive: left and right of a join; of others all, and 0."""
         _, consumer, side, rate = self.links
-        row = self.body_of[consumer]
-        at = 2 * row + np.where(self.kind[consumer] == JOIN, side, 0)
-        placed = row >= 0
-        return np.bincount(at[placed], rate[placed], 2 * len(self.bodies)).astype(np.float64)
+        # What sinks receive is summed in front.
+        at = (2 * self.body_of + 2)[consumer]
+        at += side
+        received = np.bincount(at, rate, 2 * len(self.bodies) + 2)[2:]
+        return received.astype(np.float64, copy=False)
 
     @cached_property
     def required(self) -> Floats:
@@ -190,6 +202,10 @@ class Graph:
         rates = np.bincount(links.consumer, links.rate, len(self)).astype(np.float64)
         rates[self.node >= 0] = 0.0
         return rates
+
+    def allowed(self, body: int) -> Bools:
+        """(n,) nodes that have what a body (a row of ``bodies``) requires."""
+        return self.requirements.able(self.requirement[self.bodies[body : body + 1]])
 
     @cached_property
     def at_body(self) -> tuple[Ints, Ints]:
@@ -202,35 +218,38 @@ class Graph:
             (b + 1,) where the runs begin, and the links.
         """
         producer, consumer, _, _ = self.links
-        row = np.where(self.body_of[consumer] >= 0, self.body_of[consumer], self.body_of[producer])
-        order = np.argsort(row, kind="stable")
-        offset = np.searchsorted(row[order], np.arange(len(self.bodies) + 1))
-        return offset - offset[0], order[offset[0] :]
+        row = self.body_of[consumer]
+        row = np.where(row >= 0, row, self.body_of[producer])
+        order = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
+        count = np.bincount(row[order], minlength=len(self.bodies))
+        return np.concatenate(([0], np.cumsum(count))), order
 
     @cached_property
     def inner(self) -> Ints:
         """Links from one body to another."""
-        producer, consumer, _, _ = self.links
-        return np.flatnonzero((self.body_of[producer] >= 0) & (self.body_of[consumer] >= 0))
+        return np.flatnonzero((self.body_of >= 0)[self.links.producer] & self._into_body)
+
+    @cached_property
+    def straight(self) -> Ints:
+        """Links from a source to a sink."""
+        return np.flatnonzero((self.node >= 0)[self.links.producer] & ~self._into_body)
+
+    @property
+    def _into_body(self) -> Bools:
+        return (self.body_of >= 0)[self.links.consumer]
 
     @cached_property
     def depth(self) -> Ints:
         """(o,) operators on the longest way from a source to each one."""
-        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
-        producer = self.input
-        depth = np.zeros(len(self), np.int64)
-        while len(consumer):
+        depth = (np.diff(self.input_at) > 0).astype(np.int64)
+        further = np.flatnonzero((depth > 0)[self.input])
+        producer, consumer = self.input[further], self.reader[further]
+        while True:
             least = depth[producer] + 1
             deeper = least > depth[consumer]
             if not deeper.any():
-                break
+                return depth
             np.maximum.at(depth, consumer[deeper], least[deeper])
-        return depth
-
-    @cached_property
-    def by_depth(self) -> list[Ints]:
-        """Links in groups: what an operator receives stands before what it emits."""
-        return _groups(self.depth[self.links.consumer])
 
     @cached_property
     def paths(self) -> Floats:
@@ -238,29 +257,29 @@ class Graph:
         producer, consumer, _, _ = self.links
         before = (self.kind == SOURCE).astype(np.float64)
         after = (self.kind == SINK).astype(np.float64)
-        for rows in self.by_depth:
+        # What an operator receives is counted before what it emits.
+        steps = groups(self.depth[consumer])
+        for rows in steps:
             np.add.at(before, consumer[rows], before[producer[rows]])
-        for rows in reversed(self.by_depth):
+        for rows in reversed(steps):
             np.add.at(after, producer[rows], after[consumer[rows]])
         return np.asarray(before[producer] * after[consumer])
 
-    @cached_property
+    @property
     def ways(self) -> tuple[Ints, Ints]:
         """A row per source-to-sink path: its source and its sink, by their number."""
-        producer, consumer, _, _ = self.links
-        order = np.argsort(producer, kind="stable")
-        first = np.searchsorted(producer[order], np.arange(len(self) + 1))
-        start = np.flatnonzero(self.kind[producer] == SOURCE)
-        source, reached = producer[start], consumer[start]
-        while True:
-            count = np.where(self.kind[reached] == SINK, 1, np.diff(first)[reached])
-            on_way = self.kind[reached] != SINK
-            if not on_way.any():
-                return source, reached
-            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-            source, was, moves = (np.repeat(column, count) for column in (source, reached, on_way))
-            reached = was.copy()
-            reached[moves] = consumer[order[first[was[moves]] + within[moves]]]
+        sources: list[Ints] = []
+        sinks: list[Ints] = []
+        reached = sink = np.flatnonzero(self.kind == SINK)
+        while len(reached):
+            first = self.input_at[reached]
+            count = self.input_at[reached + 1] - first
+            reached, sink = self.input[runs(first, count)], np.repeat(sink, count)
+            starts = self.kind[reached] == SOURCE
+            sources.append(reached[starts])
+            sinks.append(sink[starts])
+            reached, sink = reached[~starts], sink[~starts]
+        return np.concatenate(sources), np.concatenate(sinks)
 
     def tuple_bytes(self, sources: Floats | None) -> Floats:
         """(o,) bytes of a tuple each operator emits, NaN where they are not known.
@@ -276,7 +295,7 @@ class Graph:
         reads = self.kind == SOURCE
         size[reads] = sources[self.source[reads]]
         follows = np.flatnonzero((self.kind == FILTER) | (self.kind == JOIN))
-        for rows in _groups(self.depth[follows]):
+        for rows in groups(self.depth[follows]):
             same = follows[rows]
             first = self.input_at[same]
             joins = self.kind[same] == JOIN
@@ -311,16 +330,14 @@ class Graph:
     @cached_property
     def _readers(self) -> tuple[Ints, Ints]:
         """(o + 1,) where the readers of each operator begin, and the readers."""
-        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
         order = np.argsort(self.input, kind="stable")
-        return np.searchsorted(self.input[order], np.arange(len(self) + 1)), consumer[order]
+        return np.searchsorted(self.input[order], np.arange(len(self) + 1)), self.reader[order]
 
     def feeding(self, operators: Bools) -> Bools:
         """(o,) some operators, and all that their tuples come from."""
-        consumer = np.repeat(np.arange(len(self)), np.diff(self.input_at))
         feeding = operators.copy()
         while True:
-            further = self.input[feeding[consumer]]
+            further = self.input[feeding[self.reader]]
             if feeding[further].all():
                 return feeding
             feeding[further] = True
@@ -335,10 +352,12 @@ class Graph:
         return [n for n in reached if self.kind[n] == SOURCE]
 
 
-def _groups(level: Ints) -> list[Ints]:
-    """Rows of each level, the least first, each in order."""
-    order = np.argsort(level, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
+def groups(level: Ints) -> list[Ints]:
+    """Rows of each level (0 and more), the least first, each in order."""
+    # Small numbers are sorted in one pass.
+    small = level.astype(np.min_scalar_type(int(level.max(initial=0))))
+    count = np.bincount(level)
+    return np.split(np.argsort(small, kind="stable"), np.cumsum(count[count > 0])[:-1])
 
 
 class _PairIds:
@@ -367,25 +386,36 @@ def pair_graph(problem: Problem) -> Graph:
     """A problem's pairs: its sources, a join per row of the matrix, a sink per logical join."""
     s, m, j = problem.sources, problem.matrix, problem.joins
     sources, pairs, sinks = len(s), len(m), len(j)
-    by_join = np.argsort(m.join, kind="stable")
     rate = np.concatenate([s.rate, m.output_rate, np.zeros(sinks)])
     many = len(rate)
-    count = np.concatenate(
-        [np.zeros(sources, np.int64), np.full(pairs, 2), np.bincount(m.join, minlength=sinks)]
-    )
+    requirements, of_join = requirements_of(rules_of(problem), problem.nodes)
+    requirement = np.broadcast_to(np.int64(-1), many)
+    if requirements.rules:
+        requirement = requirement.copy()
+        requirement[sources : sources + pairs] = of_join[m.join]
+    every = np.arange(many)
+    input_at = np.zeros(many + 1, np.int64)
+    input_at[sources + 1 :] = 2
+    input_at[sources + pairs + 1 :] = np.bincount(m.join, minlength=sinks)
+    inputs = np.empty(3 * pairs, np.int64)
+    inputs[: 2 * pairs : 2], inputs[1 : 2 * pairs : 2] = m.left, m.right
+    inputs[2 * pairs :] = np.argsort(m.join, kind="stable") + sources
     return Graph(
-        ids=_PairIds(problem),
-        kind=np.repeat(np.array([SOURCE, JOIN, SINK]), [sources, pairs, sinks]),
-        input_at=np.concatenate(([0], np.cumsum(count))),
-        input=np.concatenate([np.stack([m.left, m.right], axis=1).ravel(), by_join + sources]),
+        # A copy: the problem itself keeps the graph, and they would live until a collection.
+        ids=_PairIds(replace(problem)),
+        kind=np.repeat(np.array([SOURCE, JOIN, SINK], np.int8), [sources, pairs, sinks]),
+        input_at=np.cumsum(input_at, out=input_at),
+        input=inputs,
         rate=rate,
         node=np.concatenate([s.node, np.full(pairs, -1), j.sink]),
-        source=np.concatenate([np.arange(sources), np.full(pairs + sinks, -1)]),
+        source=every,
         query=np.concatenate([np.full(sources, -1), m.join, np.arange(sinks)]),
-        root=np.arange(many),
+        root=every,
         parts=np.broadcast_to(np.int64(1), many),
         combines=np.broadcast_to(np.False_, many),
         partial=np.broadcast_to(np.False_, many),
+        requirement=requirement,
+        requirements=requirements,
         joins={},
         logical=None,
         queries=sinks,

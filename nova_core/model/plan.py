@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.arrays import Bools, Floats, Ints, Strings
+from nova_core.model.arrays import Bools, Codes, Floats, Ints, Strings, runs
 from nova_core.model.expansion import AS_WRITTEN, Rewriting, graph_of
-from nova_core.model.graph import JOIN, Graph
+from nova_core.model.graph import Graph, groups
 from nova_core.model.key_ranges import KeyRanges
 from nova_core.model.objectives import link_weights
 from nova_core.model.partitions import Instances, Partitions
@@ -58,7 +58,7 @@ class InstanceLinks(NamedTuple):
     producer: Ints
     consumer: Ints
     logical: Ints
-    side: Ints
+    side: Codes
     rate: Floats
     share: Floats
 
@@ -162,11 +162,11 @@ class Plan:
 
     def _input_rate(self, side: int) -> Floats:
         pair, (begin, end) = self.instances.pair, self._input_range(side)
-        start = self.partitions.offset[2 * pair + side]
-        rate = self.partitions.range_rate(start + begin, start + end)
-        # The whole input has its exact rate, without the rounding of the sum.
-        whole = (begin == 0) & (end == self.partitions.count[2 * pair + side])
-        rate = np.where(whole, self.whole_rate(side)[pair], rate)
+        # The whole input has its exact rate, without the rounding of a sum.
+        rate = self.whole_rate(side)[pair]
+        cut = np.flatnonzero((begin != 0) | (end != self.partitions.count[side::2][pair]))
+        start = self.partitions.offset[2 * pair[cut] + side]
+        rate[cut] = self.partitions.range_rate(start + begin[cut], start + end[cut])
         if side == 1:
             rows, right, _ = self._key_shares
             rate[rows] *= right
@@ -202,6 +202,12 @@ class Plan:
                 ranges = KeyRanges.of(join, self.partitions.rates(operator, 0))
                 right[mine], emitted[mine] = ranges.shares(begin[mine], end[mine])
         return rows, right, emitted
+
+    @cached_property
+    def uncut(self) -> Bools:
+        """(k,) whether the instance is its whole operator."""
+        i, cells = self.instances, self.partitions.count[0::2] * self.partitions.count[1::2]
+        return (self.replica_count == 1)[i.pair] & (i.replicas == cells[i.pair])
 
     @cached_property
     def _feeds(self) -> Ints:
@@ -326,7 +332,7 @@ class Plan:
         # A row for every instance and each of its operator's links ...
         many = np.diff(offset)[i.pair]
         instance = np.repeat(np.arange(len(i)), many)
-        logical: Ints = at_body[_runs(offset[i.pair], many)]
+        logical: Ints = at_body[runs(offset[i.pair], many)]
         start = graph.node[graph.links.producer[logical]]
         stop = graph.node[graph.links.consumer[logical]]
         producer = instance
@@ -336,39 +342,50 @@ class Plan:
             inner = (sender >= 0) & (stop < 0)
             senders = np.where(inner, self.replica_count[sender], 1)
             rows = np.repeat(np.arange(len(logical)), senders)
-            number = _runs(np.zeros(len(senders), np.int64), senders)
+            number = runs(np.zeros(len(senders), np.int64), senders)
             first = np.searchsorted(i.pair, np.arange(self.operator_count + 1))
             instance, logical, start, stop = instance[rows], logical[rows], start[rows], stop[rows]
             producer = np.where(inner[rows], first[sender[rows]] + number, instance)
         producer = np.where(start >= 0, -1 - start, producer)
         consumer = np.where(stop >= 0, -1 - stop, instance)
-        side = graph.links.side[logical]
-        part = np.zeros(len(logical), bool)
         if i.feeds is not None:
             # Parts of an operator take whole inputs, and send to what combines them only.
             sends, into = np.maximum(producer, 0), np.maximum(consumer, 0)
-            part = (consumer >= 0) & self._combined[into]
-            takes = (i.left_begin[into] <= side) & (side < i.left_end[into])
-            carries = ((producer < 0) | (self._feeds[sends] < 0)) & (takes | ~part)
+            number = logical - np.searchsorted(graph.links.consumer, graph.links.consumer[logical])
+            takes = (i.left_begin[into] <= number) & (number < i.left_end[into])
+            takes |= (consumer < 0) | ~self._combined[into]
+            carries = ((producer < 0) | (self._feeds[sends] < 0)) & takes
             producer, consumer, logical = producer[carries], consumer[carries], logical[carries]
-            side, part = side[carries], part[carries]
-        side = np.where(graph.kind[graph.links.consumer[logical]] == JOIN, side, 0)
-        rate, share = self._amounts(producer, consumer, logical, side, part)
+        side, rate = graph.links.side[logical], graph.links.rate[logical]
+        share = np.broadcast_to(1.0, len(logical))
+        cut = np.append(~self.uncut, False)
+        if cut.any():
+            rows = cut[np.maximum(producer, -1)] | cut[np.maximum(consumer, -1)]
+            share = share.copy()
+            rate[rows], share[rows] = self._amounts(
+                producer[rows], consumer[rows], side[rows], rate[rows]
+            )
         return self._with_rest(InstanceLinks(producer, consumer, logical, side, rate, share))
 
     def _amounts(
-        self, producer: Ints, consumer: Ints, logical: Ints, side: Ints, part: Bools
+        self, producer: Ints, consumer: Ints, side: Codes, rate: Floats
     ) -> tuple[Floats, Floats]:
-        """Tuples/s of links, and their shares of the logical links' replicas."""
-        graph, i = self.graph, self.instances
-        rate, share = graph.links.rate[logical], np.ones(len(logical))
+        """Tuples/s of links, and their shares of the logical links' replicas.
+
+        Args:
+            producer: (r,) of some links, as `links` has it.
+            consumer: (r,) of the same.
+            side: (r,) of the same.
+            rate: (r,) tuples/s of their logical links; it is changed.
+        """
+        graph, i, share = self.graph, self.instances, np.ones(len(rate))
         sends = producer >= 0
         sender = producer[sends]
         emitted = self.emitted_share[sender]
         # Ranges of keys differ in what they take and emit, and count by that.
         share[sends] = np.where(self.by_key[sender], emitted, self.replica_share[sender])
         rate[sends] *= emitted
-        takes = (consumer >= 0) & ~part
+        takes = (consumer >= 0) & ~self._combined[np.maximum(consumer, 0)]
         taker, sides = consumer[takes], side[takes]
         # Exactly what the instance needs where nothing else feeds it.
         needs = np.where(sides == 0, self.left_rate[taker], self.right_rate[taker])
@@ -384,7 +401,7 @@ class Plan:
         """Links with those from sources to sinks, and from parts to what combines them."""
         graph, i, k = self.graph, self.instances, len(self.instances)
         producer, consumer, _, rate = graph.links
-        straight = np.flatnonzero((graph.node[producer] >= 0) & (graph.node[consumer] >= 0))
+        straight = graph.straight
         part = np.flatnonzero(self._feeds >= 0)
         if len(straight) + len(part) == 0:
             return links
@@ -395,7 +412,7 @@ class Plan:
             producer=np.append(-1 - graph.node[producer[straight]], part),
             consumer=np.append(-1 - graph.node[consumer[straight]], self._feeds[part]),
             logical=np.append(straight, np.full(len(part), -1)),
-            side=np.zeros(len(straight) + len(part), np.int64),
+            side=np.zeros(len(straight) + len(part), np.int8),
             rate=np.append(rate[straight], np.minimum(received, most)),
             share=np.ones(len(straight) + len(part)),
         )
@@ -405,15 +422,17 @@ class Plan:
     @cached_property
     def sent(self) -> Floats:
         """(l,) tuples/s sent over each link: replicas on one node receive what they share once."""
-        links = self.links
-        mine = (links.consumer >= 0) & (links.logical >= 0)
-        taker, side = links.consumer[mine], links.side[mine]
+        links, mates = self.links, self.node_mates
+        if len(mates) == 0:
+            return links.rate
+        shares = np.zeros(len(self.instances) + 1, bool)
+        shares[mates] = True
+        rows = np.flatnonzero(shares[np.maximum(links.consumer, -1)] & (links.logical >= 0))
+        taker, side, sent = links.consumer[rows], links.side[rows], links.rate.copy()
         needs = np.where(side == 0, self.left_rate[taker], self.right_rate[taker])
         adds = np.where(side == 0, self.received[0][taker], self.received[1][taker])
-        sent = links.rate.copy()
-        shared = adds != needs
-        rows = np.flatnonzero(mine)[shared]
-        sent[rows] = adds[shared] * (sent[rows] / needs[shared])
+        less = adds != needs
+        sent[rows[less]] = adds[less] * (sent[rows[less]] / needs[less])
         return sent
 
     @cached_property
@@ -421,7 +440,7 @@ class Plan:
         """((l,), (l,)) nodes at which links begin, and at which they end."""
         nodes, links = np.append(self.instances.node, 0), self.links
         start, stop = (
-            np.where(side >= 0, nodes[np.maximum(side, -1)], -1 - side)
+            np.where(side >= 0, nodes.take(side, mode="clip"), -1 - side)
             for side in (links.producer, links.consumer)
         )
         return start, stop
@@ -505,12 +524,11 @@ class Plan:
     def _steps(self) -> list[Ints]:
         """Links in groups, so that what an instance receives comes before what it emits."""
         links, graph = self.links, self.graph
-        own = graph.depth[graph.bodies[self.instances.pair]]
-        depth = 2 * np.append(graph.depth[graph.links.consumer], 0)[links.logical]
+        depth = 2 * graph.depth[graph.links.consumer][links.logical]
         inner = np.flatnonzero(links.logical < 0)
-        depth[inner] = 2 * own[links.producer[inner]] + 1
-        order = np.argsort(depth, kind="stable")
-        return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+        own = graph.bodies[self.instances.pair[links.producer[inner]]]
+        depth[inner] = 2 * graph.depth[own] + 1
+        return groups(depth)
 
     def _latest(self, ms: Floats) -> Floats:
         """(k + 1,) ms from the farthest source until each instance has its input; 0 at the end."""
@@ -563,26 +581,23 @@ class Plan:
         """
         links, graph, ms = self.links, self.graph, self.link_latency(latency)
         replicas = np.append(np.where(self._combined, 1, self.instances.replicas), 1)
-        weight = replicas[np.maximum(links.consumer, -1)].astype(np.float64)
         # Of each instance: how many ways lead to sinks, and the sum of their latencies.
         ways = np.zeros(len(self.instances) + 1)
         total = ways.copy()
         ways[-1] = 1.0
-        count = len(self.problem.sources)
-        all_ways, sums = np.zeros(count), np.zeros(count)
+        all_ways, sums = np.zeros((2, len(self.problem.sources)))
         for rows in reversed(self._steps):
-            end = np.maximum(links.consumer[rows], -1)
-            more, longer = (
-                weight[rows] * ways[end],
-                weight[rows] * (ms[rows] * ways[end] + total[end]),
-            )
-            inner = links.producer[rows] >= 0
-            np.add.at(ways, links.producer[rows][inner], more[inner])
-            np.add.at(total, links.producer[rows][inner], longer[inner])
-            source = graph.source[graph.links.producer[links.logical[rows][~inner]]]
+            producer, end = links.producer[rows], np.maximum(links.consumer[rows], -1)
+            count, onward = replicas[end], ways[end]
+            longer = count * (ms[rows] * onward + total[end])
+            more = count * onward
+            inner = producer >= 0
+            np.add.at(ways, producer[inner], more[inner])
+            np.add.at(total, producer[inner], longer[inner])
+            source = graph.source[graph.links.producer[links.logical[rows[~inner]]]]
             np.add.at(all_ways, source, more[~inner])
             np.add.at(sums, source, longer[~inner])
-        mean: Floats = np.divide(sums, all_ways, out=np.full(count, np.nan), where=all_ways > 0)
+        mean: Floats = np.divide(sums, all_ways, out=np.full(len(sums), np.nan), where=all_ways > 0)
         return mean
 
     def objective_value(self, objective: str, latency: Floats | None = None) -> float:
@@ -599,7 +614,10 @@ class Plan:
         if objective == "network-usage":
             return self.sent
         links = self.links
-        return np.append(link_weights(self.graph, objective), 1.0)[links.logical] * links.share
+        weight = link_weights(self.graph, objective)[links.logical]
+        weight[links.logical < 0] = 1.0
+        weight *= links.share
+        return weight
 
     # --- identity -------------------------------------------------------------------------------
 
@@ -651,9 +669,3 @@ def _same_column(a: Any, b: Any) -> bool:
     if a is None or b is None:
         return a is b
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-
-
-def _runs(first: Ints, count: Ints) -> Ints:
-    """Runs of numbers, one after the other: ``count`` numbers from ``first`` each."""
-    offset = np.cumsum(count) - count
-    return np.repeat(first - offset, count) + np.arange(int(count.sum()))

@@ -9,7 +9,7 @@ in bytes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -27,12 +27,18 @@ from nova_core.model.arrays import Strings as Strings
 from nova_core.model.name_index import NameIndex, code_points, joined
 
 if TYPE_CHECKING:
-    from nova_core.model.queries import Query, Stream
-    from nova_core.model.requirements import Requirements
+    from nova_core.model.queries import Query, Stream, ZonesPart
 
 # ms, for latencies and coordinates: far beyond any path on Earth. A larger value means a wrong unit
 # or measurement, and its squares and sums overflow.
 GREATEST_LATENCY = 1e9
+
+# Distances worked out at a time: they stay in the processor's cache.
+_BLOCK = 2**15
+
+
+# Columns that add nothing to a digest where they are missing.
+_MAY_LACK = ("zone", "allow", "forbid")
 
 
 def _column_names(table: object) -> list[str]:
@@ -59,6 +65,7 @@ class Nodes:
         penalty: (n,) what hosting on the node counts as per leg, ms: weighted metrics of single
             nodes such as load or money, which latencies do not include; None for none.
         cpu: (n,) cores, NaN where they are not known, or None.
+        zone: (n,) where each is, such as a country; empty for nowhere, or None.
     """
 
     ids: Strings
@@ -72,6 +79,7 @@ class Nodes:
     height: Floats | None = None
     penalty: Floats | None = None
     cpu: Floats | None = None
+    zone: Strings | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -112,6 +120,8 @@ class Joins:
         sink: (q,) index of the node that consumes the result; the operator is pinned there.
         tags: (q,) comma-separated labels every host must have, or None.
         memory: (q,) bytes every host must have, NaN for any amount, or None.
+        allow: (q,) comma-separated zones hosts must be in, empty for any, or None.
+        forbid: (q,) comma-separated zones hosts must not be in, or None.
     """
 
     ids: Strings
@@ -120,6 +130,8 @@ class Joins:
     sink: Ints
     tags: Strings | None = None
     memory: Floats | None = None
+    allow: Strings | None = None
+    forbid: Strings | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -207,6 +219,7 @@ class Problem:
             Placement minimizes distances over all coordinates; latencies use the others only.
         queries: whole queries in place of joins of pairs: then `joins` and `matrix` are empty.
         streams: what the tuples of logical streams hold, where queries have expressions.
+        zones: where the tuples of logical streams may be, by the stream's name.
     """
 
     nodes: Nodes
@@ -220,6 +233,7 @@ class Problem:
     metrics: tuple[str, ...] = ()
     queries: tuple[Query, ...] = ()
     streams: tuple[Stream, ...] = ()
+    zones: Mapping[str, ZonesPart] = field(default_factory=dict)
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
@@ -278,26 +292,27 @@ class Problem:
             a: (k,) node indices.
             b: (k,) node indices.
         """
-        position, height = self.latency_position, self.nodes.height
-        distance = np.asarray(np.linalg.norm(position[a] - position[b], axis=-1))
+        position, height = np.ascontiguousarray(self.nodes.position), self.nodes.height
+        a, b = np.broadcast_arrays(a, b)
+        distance = np.empty(a.shape)
+        for begin in range(0, len(a), _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            # `take` copies whole rows, several times faster than an index does.
+            away = position.take(a[part], axis=0)
+            away -= position.take(b[part], axis=0)
+            away *= away
+            axes = np.moveaxis(away, -1, 0)
+            distance[part] = np.sqrt(sum(axes[: len(axes) - len(self.metrics)]))
         if height is not None:
             distance += np.where(a == b, 0.0, height[a] + height[b])
         return distance
 
-    @cached_property
-    def requirements(self) -> Requirements:
-        """Requirements of joins on their hosts besides capacity, and the nodes that meet them."""
-        from nova_core.model.requirements import requirements_of
-
-        joins, nodes = self.joins, self.nodes
-        return requirements_of(
-            joins.tags, joins.memory, nodes.tags, nodes.memory, len(joins), len(nodes)
-        )
-
     @property
-    def pair_requirement(self) -> Ints:
-        """(p,) requirement of each pair, a row of `requirements`; -1 for none."""
-        return self.requirements.of_join[self.matrix.join]
+    def requires(self) -> bool:
+        """Whether joins of pairs require more of nodes than room."""
+        j = self.joins
+        columns = (j.tags, j.memory, j.allow, j.forbid)
+        return bool(self.zones) or any(one is not None for one in columns)
 
     @cached_property
     def node_index(self) -> NameIndex:
@@ -336,9 +351,12 @@ class Problem:
         for column in _column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)
             hash_array(h, f"measured.{column}", values)
-        if self.queries:
+        if self.queries or self.zones:
             import msgspec
 
+        if self.zones:
+            h.update(b"zones:" + msgspec.json.encode(self.zones, order="sorted"))
+        if self.queries:
             h.update(msgspec.json.encode(self.queries))
             if self.streams:
                 h.update(msgspec.json.encode(self.streams))
@@ -394,6 +412,8 @@ def _all_escaped(names: Strings, separator: str) -> Strings:
 def hash_table(h: hashlib.blake2b, table: Nodes | Sources | Joins | JoinMatrix | Links) -> None:
     """Add all columns of a table in memory to a `Problem.digest`."""
     for column in _column_names(table):
+        if column in _MAY_LACK and getattr(table, column) is None:
+            continue
         hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
 
 

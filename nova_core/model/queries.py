@@ -10,7 +10,29 @@ from msgspec import UNSET, Meta, UnsetType
 Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
 Positive = Annotated[float, Meta(gt=0)]
 
+NonNegative = Annotated[float, Meta(ge=0)]
+
 Input = Annotated[Name, Meta(description="a logical stream, or an operator above")]
+
+
+class RequiresPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What every host of an operator must have."""
+
+    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
+
+
+class ZonesPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """In which zones of nodes something may be."""
+
+    allow: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in these zones alone; a node without a zone is in none"),
+    ] = UNSET
+    forbid: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in none of these zones"),
+    ] = UNSET
 
 
 class _Operator(
@@ -19,10 +41,17 @@ class _Operator(
     """What all operators have."""
 
     id: Name
+    requires: Annotated[
+        RequiresPart | UnsetType, Meta(description="what its hosts must have besides room")
+    ] = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class Filter(_Operator, tag="filter", frozen=True):
-    """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6)."""
+    """Drops tuples; runs with what it reads from, at no cost (paper, section 3.6).
+
+    It is placed by itself where the nodes of what it reads from need not have what it requires.
+    """
 
     input: Input
     selectivity: Annotated[
@@ -159,14 +188,17 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ] = UNSET
 
 
+Columns = Annotated[
+    dict[Name, Literal["int", "float", "text"]],
+    Meta(min_length=1, description="name and type; the event time, `time`, is none of them"),
+]
+
+
 class Stream(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """What the tuples of a logical stream hold."""
 
     id: Annotated[Name, Meta(description="the logical stream")]
-    columns: Annotated[
-        dict[Name, Literal["int", "float", "text"]],
-        Meta(min_length=1, description="name and type; the event time, `time`, is none of them"),
-    ]
+    columns: Columns
     key: Annotated[
         Name | UnsetType,
         Meta(description="the column that equals the `key` of a tuple's source; text"),

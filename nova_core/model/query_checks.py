@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
@@ -27,14 +29,29 @@ def check_queries(problem: Problem, where: str = "problem") -> None:
         if query.id in seen:
             raise ProblemError(f"{place}.id: {query.id!r} is there twice; names must be unique")
         seen.add(query.id)
-        if query.sink not in problem.node_index:
-            raise ProblemError(f"{place}.sink: {unknown('node', query.sink, problem.node_index)}")
-        if not query.operators:
-            raise ProblemError(f"{place}: neither operators nor sql; give one")
-        _check_operators(query, streams, place)
+        check_query(query, streams, problem.node_index, place)
 
 
-def _check_operators(query: Query, streams: set[str], place: str) -> None:
+def check_query(query: Query, streams: Set[str], nodes: Mapping[str, int], place: str) -> None:
+    """Check one query, see `check_queries`.
+
+    Args:
+        query: the query.
+        streams: logical streams that have sources.
+        nodes: index of the nodes.
+        place: what errors begin with.
+
+    Raises:
+        ProblemError: as `check_queries`.
+    """
+    if query.sink not in nodes:
+        raise ProblemError(f"{place}.sink: {unknown('node', query.sink, nodes)}")
+    if not query.operators:
+        raise ProblemError(f"{place}: neither operators nor sql; give one")
+    _check_operators(query, streams, place)
+
+
+def _check_operators(query: Query, streams: Set[str], place: str) -> None:
     known: dict[str, set[str]] = {}
     for row, operator in enumerate(query.operators):
         here = f"{place}.operators[{row}]"
@@ -65,6 +82,13 @@ def _check_operators(query: Query, streams: set[str], place: str) -> None:
             )
         if isinstance(operator, Join) and operator.hot:
             _check_hot(operator, f"{here}.hot of {operator.id!r}")
+        if operator.requires is not UNSET and operator.requires.tags is not UNSET:
+            for tag in operator.requires.tags:
+                if not tag or "," in tag or not tag.isprintable():
+                    raise ProblemError(
+                        f"{here}.requires.tags of {operator.id!r}: {tag!r} is no tag; a tag has no "
+                        "comma"
+                    )
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"

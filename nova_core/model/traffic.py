@@ -37,7 +37,7 @@ class Hops:
 
 def hops(plan: Plan) -> Hops:
     """Every hop of every flow that leaves its node; one that ends where it begins has none."""
-    source, target, rate, *_ = plan.flows
+    (source, target), rate = plan.ends, plan.sent
     if plan.routes is not None:
         offset, node = plan.routes.offset, plan.routes.node
         leg = np.repeat(np.arange(len(rate)), np.diff(offset))

@@ -27,7 +27,7 @@ CONSTRAINTS: Mapping[str, str] = {
     "route": "routes begin and end where their leg does",
     "capacity": "no node receives more than its capacity C_a (paper, Eq. 2)",
     "worker": "operators run on nodes that may host them",
-    "requirement": "joins run on nodes with the tags and the memory they require",
+    "requirement": "operators run on nodes that have what they require, in zones where they may be",
     "minimum-capacity": "every node had C_min available when it was chosen (paper, Eq. 3)",
     "replica-bandwidth": "no instance needs more than the threshold t_b (paper, Eq. 4)",
     "link": "no link carries more than its budget",
@@ -247,7 +247,7 @@ def _structure(plan: Plan) -> list[_Finding]:
 
 def _partitions(plan: Plan) -> _Finding:
     parts = plan.partitions
-    rate = np.stack([plan.whole_rate(0), plan.whole_rate(1)], axis=1).ravel()
+    rate = plan.graph.input_rate
     total = np.add.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     least = np.minimum.reduceat(parts.rate, parts.offset[:-1]) if len(rate) else np.empty(0)
     # Written so that NaN fails.
@@ -383,23 +383,23 @@ def _worker(plan: Plan) -> _Finding:
 
 
 def _requirement(plan: Plan) -> _Finding:
-    problem, i = plan.problem, plan.instances
-    requirements = problem.requirements
-    required = np.full(len(i), -1) if problem.queries else problem.pair_requirement[i.pair]
-    rows = np.flatnonzero(required >= 0)
-    wrong = rows[~requirements.met[required[rows], i.node[rows]]]
+    graph, i = plan.graph, plan.instances
+    required = graph.requirement[graph.bodies[i.pair]]
+    wrong = np.flatnonzero(~graph.requirements.fits(required, i.node))
 
     def describe(row: int) -> tuple[str, str]:
         k = wrong[row]
         where = f"{plan.operator_name(int(i.pair[k]))}#{plan.replica_number[k]}"
-        node = problem.nodes.ids[i.node[k]]
-        return where, f"{where}: runs on {node}, which lacks {requirements.texts[required[k]]}"
+        node, asked = plan.problem.nodes.ids[i.node[k]], graph.requirements.text(int(required[k]))
+        return where, f"{where}: runs on {node}, which is no node {asked}"
 
     return _Finding("requirement", np.ones(len(wrong)), np.zeros(len(wrong)), describe)
 
 
 def _minimum_capacity(plan: Plan) -> _Finding:
     nodes, minimum = plan.problem.nodes, _parameter(plan, "c_min") or 0.0
+    if minimum <= 0:  # a node that is overloaded breaks its capacity only
+        return _Finding("minimum-capacity", np.empty(0), np.empty(0), lambda _: ("", ""))
     # A plan does not record in which order its instances were placed. C_min holds in some order
     # only if it holds when the greatest instance on each node comes last.
     greatest = np.zeros(len(nodes))
@@ -407,9 +407,8 @@ def _minimum_capacity(plan: Plan) -> _Finding:
     available = nodes.capacity - plan.load + greatest
     chosen = np.zeros(len(nodes), bool)
     chosen[plan.instances.node] = True
-    # Without C_min a node that is overloaded breaks its capacity only.
     lacks = available < minimum - TOLERANCE * nodes.capacity
-    wrong = np.flatnonzero(chosen & lacks & (minimum > 0))
+    wrong = np.flatnonzero(chosen & lacks)
 
     def describe(row: int) -> tuple[str, str]:
         where = str(nodes.ids[wrong[row]])

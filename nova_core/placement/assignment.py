@@ -12,17 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.able_hosts import AbleHosts, able_hosts
 from nova_core.placement.geometric_median import weighted_distance
 from nova_core.placement.kernels import assign, cut, merge, refine, spread, tuning
-from nova_core.placement.kernels.capacity_tree import (
-    MOST_REQUIREMENTS,
-    CapacityTree,
-    build,
-    write_free,
-)
+from nova_core.placement.kernels.capacity_tree import CapacityTree, build, write_free
 from nova_core.placement.kernels.items import Candidates, Items, LinkRoom, Pairs
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.partitioning import partition_count
@@ -94,17 +91,15 @@ class Assigner:
                 f"{problem.name}: no worker has a capacity above 0 and C_min = {c_min:g} tuples/s",
                 float(problem.required_capacity.sum()),
             )
-        hosts, needs, meets = _requirements(problem, hosts)
+        able = AbleHosts(hosts, np.empty(0, np.int64), None)
+        if problem.requires:
+            able = able_hosts(graph_of(problem), hosts, problem.name)
+        hosts, needs, meets = able
         node = np.flatnonzero(hosts)
         needed = float(problem.required_capacity.sum())
         available = float(problem.nodes.capacity[node].sum())
         if needed > available * (1 + 1e-9) and on_full == "expand":
-            raise InfeasibleError(
-                f"{problem.name}: the joins need {needed:g} tuples/s and all workers together "
-                f"have {available:g}: {needed - available:g} tuples/s are missing; add capacity, "
-                "lower rates, or accept overload with on_full=spread",
-                needed - available,
-            )
+            raise InfeasibleError(_too_little(problem, needed, available), needed - available)
         order = _memory_order(problem, points, refine)
         # Without a new order the columns need no copy.
         pick = order if len(points) >= tuning.IN_CACHE else slice(None)
@@ -322,6 +317,17 @@ class Assigner:
         )
 
 
+def _too_little(problem: Problem, needed: float, available: float) -> str:
+    graph = graph_of(problem)
+    who = graph.requirements.without_room(graph.requirement[graph.bodies])
+    return (
+        f"{problem.name}: the joins need {needed:g} tuples/s and all workers"
+        f"{' that may run them' if who else ''} together have {available:g}: "
+        f"{needed - available:g} tuples/s are missing{who}; add capacity, lower rates, or accept "
+        "overload with on_full=spread"
+    )
+
+
 def host_nodes(problem: Problem, c_min: float) -> Bools:
     """(n,) nodes that may host: workers with capacity, and at least C_min of it (Eq. 3)."""
     nodes = problem.nodes
@@ -348,52 +354,6 @@ def _access(problem: Problem) -> Floats | None:
         return None
     own = np.zeros(len(problem.nodes)) if height is None else height
     return np.stack([own if penalty is None else own + penalty, own], axis=1)
-
-
-def _requirements(problem: Problem, hosts: Bools) -> tuple[Bools, Ints, Bools | None]:
-    """Requirements of joins on their hosts.
-
-    A node that meets no join's requirement is not a host. A requirement that all remaining hosts
-    meet is dropped, so a single requirement costs nothing.
-
-    Args:
-        problem: to place.
-        hosts: (n,) nodes that may host, regardless of requirements.
-
-    Returns:
-        (n,) hosts of any join; (p,) requirement of each pair, counted from 1, 0 for none, or (0,)
-        if no requirement is left; and (r, n) which nodes meet each requirement.
-
-    Raises:
-        InfeasibleError: when no host meets a requirement.
-        ProblemError: for more requirements than there are bits.
-    """
-    nothing = np.empty(0, np.int64)
-    required = problem.requirements
-    if not required.texts:
-        return hosts, nothing, None
-    of_pair = problem.pair_requirement
-    some = np.zeros(len(hosts), bool) if (of_pair >= 0).all() else hosts.copy()
-    for row in np.unique(of_pair[of_pair >= 0]).tolist():
-        if not (required.met[row] & hosts).any():
-            needed = float(problem.required_capacity[of_pair == row].sum())
-            raise InfeasibleError(
-                f"{problem.name}: no worker has {required.texts[row]}, which joins that need "
-                f"{needed:g} tuples/s require",
-                needed,
-            )
-        some |= required.met[row] & hosts
-    distinct = np.flatnonzero(~required.met[:, some].all(axis=1))
-    if len(distinct) > MOST_REQUIREMENTS:
-        raise ProblemError(
-            f"{problem.name}: joins have {len(distinct)} different requirements; at most "
-            f"{MOST_REQUIREMENTS} are supported"
-        )
-    if not len(distinct):
-        return some, nothing, None
-    number = np.zeros(len(required.texts) + 1, np.int64)  # the last is for -1, no requirement
-    number[distinct] = np.arange(len(distinct)) + 1
-    return some, number[of_pair], required.met[distinct]
 
 
 def _empty_items(count: int, slots: int) -> Items:

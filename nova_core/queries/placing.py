@@ -20,6 +20,7 @@ from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement.able_hosts import able_hosts
 from nova_core.placement.partitioning import (
     DEFAULT_SIGMA,
     maximum_partition_rate,
@@ -67,9 +68,10 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
             break
         best = min(best, _best_attempt(problem, p, sigma), key=lambda one: one.score)
     if best.missing > 0 and p.on_full == "expand":
+        who = best.without_room()
         raise InfeasibleError(
             f"{problem.name}: operators find no room even when cut: {best.missing:g} tuples/s are "
-            "missing; add capacity, lower sigma to cut finer, or accept overload with "
+            f"missing{who}; add capacity, lower sigma to cut finer, or accept overload with "
             "on_full=spread",
             best.missing,
         )
@@ -134,16 +136,23 @@ class _Attempt:
         ).point
         count = len(nodes)
         # A chosen node must have C_min free, however small the operator is.
-        self.hosts: Bools = nodes.worker & (nodes.capacity >= p.c_min) & (nodes.capacity > 0)
-        if not self.hosts.any():
+        hosts = nodes.worker & (nodes.capacity >= p.c_min) & (nodes.capacity > 0)
+        if not hosts.any():
             raise InfeasibleError(f"{problem.name}: no node may run operators", 1.0)
+        able = able_hosts(graph, hosts, problem.name)
+        self.hosts: Bools = able.hosts
+        self._needs = np.zeros(len(graph), np.int64)
+        if len(able.needs):
+            self._needs[graph.bodies] = able.needs
         height = np.zeros(count) if nodes.height is None else nodes.height
         penalty = np.zeros(count) if nodes.penalty is None else nodes.penalty
         rise = None
         if height.any() or penalty.any():
             rise = np.stack([height + penalty, height], axis=1)
         self._free = np.minimum(nodes.capacity, 1e300)
-        self._tree = build(nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise)
+        self._tree = build(
+            nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise, meets=able.meets
+        )
         slot = np.full(count, -1)
         slot[self._tree.node] = np.arange(len(self._tree.node))
         from nova_core.queries.kernels.assign import Space
@@ -153,6 +162,7 @@ class _Attempt:
         self._cuts: dict[int, list[Floats]] = {}
         self._by_key: list[int] = []
         self.missing = 0.0
+        self._homeless: set[int] = set()
         self._breaks = False
         small = len(graph.bodies) <= FEW_BODIES
         self._nearby, self._most = (16, 96) if small else (6, 24)
@@ -166,6 +176,11 @@ class _Attempt:
         if p.refine is not False:
             self._refine()
         self.score = (self.missing, self._cost())
+
+    def without_room(self) -> str:
+        """Which nodes have no room for what found none, where only some may run it."""
+        graph = self._graph
+        return graph.requirements.without_room(graph.requirement[sorted(self._homeless)])
 
     def better_than(self, other: _Attempt) -> bool:
         """Whether less is missing, or it costs less beyond rounding."""
@@ -254,6 +269,7 @@ class _Attempt:
         return Bodies(
             required=required,
             room=np.maximum(required, self._p.c_min),
+            needs=self._needs[[one.operator for one in self.instances]],
             point=np.ascontiguousarray(point),
             parent=parent,
             weight=up,
@@ -326,7 +342,8 @@ class _Attempt:
         from nova_core.placement.kernels.capacity_tree import nearest
 
         point = np.ascontiguousarray(self._virtual[operator])
-        if not nearest(self._tree, point, max(required, self._p.c_min), 0, self._nearest):
+        need, needs = max(required, self._p.c_min), self._needs[operator]
+        if not nearest(self._tree, point, need, needs, self._nearest):
             return -1
         return int(self._tree.node[self._nearest.slot[0]])
 
@@ -334,6 +351,11 @@ class _Attempt:
     def hopeless(self) -> bool:
         """Whether more is missing than all nodes have left."""
         return bool(self.missing > np.maximum(self._tree.slot[:, -1], 0.0).sum())
+
+    def _most_room(self, operator: int) -> float:
+        """The greatest free capacity of the nodes that may run an operator, tuples/s."""
+        axes = self._tree.slot.shape[1] - 1
+        return float(self._tree.box[1, 2 * axes + self._needs[operator]])
 
     def _room(self, node: int) -> float:
         return float(self._tree.slot[self._space.slot[node], -1])
@@ -347,7 +369,8 @@ class _Attempt:
         """The node for a piece that fits nowhere: of the nearest nodes, the one with most left."""
         self.missing += required
         self._breaks = True
-        hosts = np.flatnonzero(self.hosts)
+        self._homeless.add(operator)
+        hosts = np.flatnonzero(self.hosts & self._graph.allowed(self._graph.body_of[operator]))
         away = np.linalg.norm(self._problem.nodes.position[hosts] - self._virtual[operator], axis=1)
         near = hosts[np.argsort(away, kind="stable")[:8]]
         node = int(max(near.tolist(), key=self._room))
@@ -368,7 +391,7 @@ class _Attempt:
         """Cut a join into ranges of its keys; False where it has too few, or one is too large."""
         join = self._graph.joins[operator]
         left, right = self._inputs(operator)
-        room = min(limit, float(self._tree.slot[:, -1].max()))
+        room = min(limit, self._most_room(operator))
         most = join.keys // KEYS_PER_RANGE
         if room <= 0 or most < max(2, needed := math.ceil((left + right) / room)):
             return False

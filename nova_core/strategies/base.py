@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,7 +39,7 @@ class NoParameters:
 
 
 class Strategy:
-    """A way to place; a subclass names itself and writes `place`, for queries `place_queries`.
+    """A way to place; a subclass names itself and writes `place`.
 
     Attributes:
         name: what people select it by.
@@ -62,30 +62,20 @@ class Strategy:
         self.parameters = self.Parameters() if parameters is None else parameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place every pair of the problem's join matrix.
+        """Place every operator: pairs of the problem's join matrix, or its queries'.
+
+        `graph_of` describes both alike.
 
         Raises:
+            ProblemError: for queries that do not fit the problem.
             InfeasibleError: when the strategy keeps constraints and nothing fits.
         """
         raise NotImplementedError
 
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator of the problem's queries.
-
-        Raises:
-            ProblemError: for queries that do not fit the problem, and from a strategy that places
-                joins of pairs only.
-            InfeasibleError: when the strategy keeps constraints and nothing fits.
-        """
-        able = ", ".join(names(queries=True))
-        raise ProblemError(
-            f"strategy {self.name}: places joins of pairs only; whole queries are placed by {able}"
-        )
-
     def solve(self, problem: Problem) -> Plan:
-        """Place what the problem asks for: joins of pairs, or whole queries."""
+        """Place, with compiled kernels at hand where that pays."""
         prepare(len(problem.nodes) + len(problem.matrix))
-        return self.place_queries(problem) if problem.queries else self.place(problem)
+        return self.place(problem)
 
     def whole_plan(self, problem: Problem, hosts: Ints, **more: Any) -> Plan:
         """The plan that runs every operator uncut; queries stay as they are written.
@@ -97,31 +87,12 @@ class Strategy:
         """
         return Plan.whole(problem, hosts, self.name, **{**self._facts(), **more})
 
-    def whole_query_plan(
-        self, problem: Problem, hosts: Callable[[Graph], Ints], **more: Any
-    ) -> Plan:
-        """The plan of queries as they are written, every operator uncut.
-
-        Args:
-            problem: with the queries.
-            hosts: node ((o,)) of each operator of a graph; those of sources and sinks, and of what
-                runs with others, do not count.
-            more: as of `whole_plan`.
-        """
-        graph = graph_of(problem)
-        return self.whole_plan(problem, hosts(graph)[graph.bodies], **more)
-
     def _facts(self) -> dict[str, Any]:
         return {
             "objective": self.objective,
             "parameters": parameter_dict(self.parameters),
             "breaks": self.ignores,
         }
-
-
-def takes_queries(strategy: type[Strategy]) -> bool:
-    """Whether a strategy places whole queries, too."""
-    return strategy.place_queries is not Strategy.place_queries
 
 
 def check_range(
@@ -164,30 +135,32 @@ def check_choice(where: str, parameters: object, name: str, allowed: Iterable[st
         raise ProblemError(f"{where} {name} is {value!r}; expected one of {', '.join(known)}")
 
 
-def able_workers(problem: Problem, owner: str) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs with the same requirement on their hosts, and the workers that meet it.
+def able_workers(
+    problem: Problem, owner: str, graph: Graph | None = None
+) -> Iterator[tuple[Ints, Ints]]:
+    """Operators with the same requirement on their hosts, and the workers that meet it.
 
     Args:
         problem: what is placed.
         owner: what errors begin with.
+        graph: of the problem; None for that of its pairs, or of its queries as they are written.
 
     Yields:
-        (k,) rows of the join matrix, and (h,) nodes.
+        (k,) rows of `Graph.bodies` (of pairs, of the join matrix), and (h,) nodes.
 
     Raises:
         InfeasibleError: when no worker meets a requirement.
     """
-    of_pair = problem.pair_requirement
-    for requirement in np.unique(of_pair).tolist():
-        pairs, fit = np.flatnonzero(of_pair == requirement), problem.nodes.worker
-        task = "host joins"
-        if requirement >= 0:
-            fit = fit & problem.requirements.met[requirement]
-            task += f" that need {problem.requirements.texts[requirement]}"
+    graph = graph_of(problem) if graph is None else graph
+    of, what = graph.requirement[graph.bodies], "operators" if problem.queries else "joins"
+    for requirement in np.unique(of).tolist():
+        rows = np.flatnonzero(of == requirement)
+        fit = problem.nodes.worker & graph.requirements.able(of[rows])
         if not fit.any():
-            missing = float(problem.required_capacity[pairs].sum())
-            raise InfeasibleError(f"{owner}: no node may {task}; make one a worker", missing)
-        yield pairs, np.flatnonzero(fit)
+            missing = float(graph.required[graph.bodies[rows]].sum())
+            node = f"node {graph.requirements.text(requirement)}".strip()
+            raise InfeasibleError(f"{owner}: no {node} may host {what}; make one a worker", missing)
+        yield rows, np.flatnonzero(fit)
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -199,10 +172,9 @@ def _order(name: str) -> tuple[int, str]:
 _INSTALLED = Extensions("nova.strategies", "strategy", ProblemError, _order)
 
 
-def names(queries: bool = False) -> list[str]:
-    """Names of installed strategies: all, or those that place whole queries."""
-    known = _INSTALLED.names()
-    return [name for name in known if takes_queries(load(name))] if queries else known
+def names() -> list[str]:
+    """Names of installed strategies."""
+    return _INSTALLED.names()
 
 
 def load(name: str) -> type[Strategy]:

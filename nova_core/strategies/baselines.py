@@ -1,4 +1,4 @@
-"""Baselines that place every join by itself: at its sink, a source, or the most capable worker."""
+"""Baselines: every operator by itself at its sink, a source, or the most capable worker."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ import numpy as np
 
 from nova_core.errors import InfeasibleError
 from nova_core.model.expansion import graph_of
-from nova_core.model.graph import SINK
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.strategies.base import Strategy
 
 
 class Sink(Strategy):
-    """Run every join at the sink that wants its result, NebulaStream's default (section 4.1)."""
+    """Run every operator at the sink of its results, NebulaStream's default (section 4.1)."""
 
     name = "sink"
 
     def place(self, problem: Problem) -> Plan:
         """Place every operator on its query's sink; ignores capacity and whether it may host."""
         graph = graph_of(problem)
-        sinks = np.flatnonzero(graph.kind == SINK)
-        node = np.empty(graph.queries, np.int64)
-        node[graph.query[sinks]] = graph.node[sinks]
-        return self.whole_plan(problem, node[graph.query[graph.bodies]])
-
-    place_queries = place
+        return self.whole_plan(problem, problem.sinks[graph.query[graph.bodies]])
 
 
 class Source(Strategy):
@@ -52,29 +46,25 @@ class Source(Strategy):
             node[open_] = node[heaviest[open_]]
         return self.whole_plan(problem, node[graph.bodies])
 
-    place_queries = place
-
 
 class TopC(Strategy):
-    """Run each join whole, in the given order, on the worker with the highest available capacity.
+    """Run each operator whole, in the given order, on the worker with most available capacity.
 
-    Available is what earlier joins left. Of nodes with the same, and of unlimited ones the least
-    loaded, the first takes the join. Nothing is cut, so a large join can overload even that node.
+    Available is what earlier ones left. Of nodes with the same, and of unlimited ones the least
+    loaded, the first is taken. Nothing is cut, so a large operator can overload even that node.
     """
 
     name = "top-c"
     ignores = ("capacity", "requirement", "minimum-capacity", "link")
 
     def place(self, problem: Problem) -> Plan:
-        """Place; overloads the most capable node rather than refuse a join.
+        """Place; overloads the most capable node rather than refuse an operator.
 
         Raises:
-            InfeasibleError: when no node may host joins.
+            InfeasibleError: when no node may host operators.
         """
         graph = graph_of(problem)
         return self.whole_plan(problem, self._strongest(problem, graph.required[graph.bodies]))
-
-    place_queries = place
 
     @staticmethod
     def _strongest(problem: Problem, need: Floats) -> Ints:
@@ -82,13 +72,13 @@ class TopC(Strategy):
         workers = np.flatnonzero(problem.nodes.worker)
         if len(workers) == 0:
             total = float(need.sum())
-            raise InfeasibleError("top-c: no node may host joins; make one a worker", total)
+            raise InfeasibleError("top-c: no node may host operators; make one a worker", total)
         return _assign(need, workers, problem.nodes.capacity[workers])
 
 
 def _assign(need: Floats, nodes: Ints, capacity: Floats) -> Ints:
-    """(p,) node of each join."""
-    # At most as many nodes as joins can reach the top of the heap.
+    """(p,) node of each operator."""
+    # At most as many nodes as operators can reach the top of the heap.
     top = np.argsort(-capacity, kind="stable")[: len(need)]
     # Each heap entry is minus what is available, the load of an unlimited node, and the node.
     # Sorted entries are a heap already.

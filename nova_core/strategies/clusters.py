@@ -1,4 +1,4 @@
-"""Clusters of nodes led by one of them, as LEACH-SF makes them, and joins along their heads.
+"""Clusters of nodes led by one of them, as LEACH-SF makes them, and operators along their heads.
 
 After M. Shokouhifar and A. Jalali, *Optimized Sugeno fuzzy clustering algorithm for wireless sensor
 networks*, Eng. Appl. Artif. Intell. 60 (2017), as Nova's paper adapts it to joins (section 4.1):
@@ -60,7 +60,7 @@ class ClusterParameters:
 
 
 class ClusterSugenoFuzzy(Strategy):
-    """Run every join at the head of its sources' cluster, or at the sink where they have two.
+    """Run every operator at the head of its sources' cluster, or at the sink where they have two.
 
     Every source sends to its head, every head to the sink.
     """
@@ -76,7 +76,7 @@ class ClusterSugenoFuzzy(Strategy):
 
 
 class ClusterTreeSugenoFuzzy(Strategy):
-    """Run every join where its sources' ways meet in the spanning tree of heads and sink.
+    """Run every operator where its sources' ways meet in the spanning tree of heads and sink.
 
     Every source sends to the head of its cluster, from where tuples travel along the tree.
     """
@@ -120,7 +120,7 @@ def _tree(problem: Problem, head: Ints, sink: int) -> RootedTree:
 def cluster_heads(problem: Problem, parameters: ClusterParameters) -> Ints:
     """(n,) the head of every node's cluster; a head is its own.
 
-    Any node but a sink may lead, also one that may not host joins, but that counts as no capacity.
+    Any node but a sink may lead, also one that may not host operators: that counts as no capacity.
     In a cluster of sinks alone every node is its own head.
     """
     nodes = problem.nodes
@@ -128,7 +128,7 @@ def cluster_heads(problem: Problem, parameters: ClusterParameters) -> Ints:
     position = problem.latency_position
     clusters = fuzzy_c_means(position, count, parameters.seed)
     label = clusters.label
-    sinks = np.unique(problem.sink_node)
+    sinks = np.unique(problem.sinks)
     score = head_priority(
         _within_cluster(np.linalg.norm(position - clusters.centre[label], axis=1), label),
         _within_cluster(_sink_distance(problem, sinks), label),

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nova_core.errors import ProblemError
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import WHOLE, Strategy, check_choice, check_range, parameter_dict
 
-# Pairs of a join and a candidate; more can take minutes where capacity is scarce.
+# Pairs of an operator and a candidate, and of nodes at both ends of a link between operators; more
+# can take minutes where capacity is scarce.
 MOST_COLUMNS = 100_000
-# Pairs of a join and a node that may host it, candidate or not: a linear program looks at all.
+# Pairs of an operator and a node that may host it, candidate or not: a linear program looks at all.
 MOST_PAIRS = 1_000_000
-# Candidates of a join where all nodes would be too many.
+# Candidates of an operator where all nodes would be too many.
 CANDIDATES = 60
 
 
@@ -29,9 +31,10 @@ class IlpParameters:
         time_limit: seconds; then the best placement found so far is taken, which may be another
             on another machine.
         gap: share of its cost by which a placement may be from the optimum.
-        candidates: nodes considered for a join in the mean, those where joins add the least to a
-            lower bound; more where the joins do not fit on them. None takes all up to 100,000 pairs
-            of a join and a node, and 60 above. Not used with ``cut``.
+        candidates: nodes considered for an operator in the mean, those where operators add the
+            least to a lower bound; more where they do not fit on them. None takes all up to 100,000
+            pairs of an operator and a node, and 60 above. Not used with ``cut``, nor for operators
+            that feed each other.
     """
 
     objective: str = "latency"
@@ -51,7 +54,7 @@ class IlpParameters:
 
 
 class Ilp(Strategy):
-    """Solve a mixed-integer program (HiGHS): each join on one node, none over its capacity."""
+    """Solve a mixed-integer program (HiGHS): each operator on one node, none over its capacity."""
 
     name = "ilp"
     ignores = ("requirement", "minimum-capacity", "link")
@@ -61,26 +64,16 @@ class Ilp(Strategy):
     def place(self, problem: Problem) -> Plan:
         """Place; the plan's notes have its ``cost``, a lower ``bound`` of any, and ``candidates``.
 
-        The bound holds for whole joins on all nodes, not on the candidates alone.
+        The bound holds for whole operators on all nodes, not on the candidates alone.
 
         Raises:
-            InfeasibleError: when the joins do not fit, with what is lacking.
+            InfeasibleError: when operators do not fit, with what is lacking.
             ProblemError: for a problem that is too large, or when time ran out before anything was
                 found.
         """
         from nova_core.evaluation import exact_optimum, exact_optimum_with_cuts
 
-        p, joins = self.parameters, len(problem.matrix)
-        hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
-        candidates = p.candidates
-        if candidates is None and joins * hosts > MOST_COLUMNS:
-            candidates = CANDIDATES
-        if joins * hosts > MOST_PAIRS or joins * min(hosts, candidates or hosts) > MOST_COLUMNS:
-            raise ProblemError(
-                f"ilp: {joins:,} joins on {hosts:,} nodes; at most {MOST_PAIRS:,} pairs of a join "
-                f"and a node are supported, {MOST_COLUMNS:,} of them candidates; use a smaller "
-                "problem, or fewer candidates"
-            )
+        p, candidates = self.parameters, self._candidates(problem)
         if p.cut:
             optimum = exact_optimum_with_cuts(problem, p.sigma, p.objective, p.time_limit, p.gap)
         else:
@@ -95,3 +88,32 @@ class Ilp(Strategy):
                 "candidates": optimum.candidates,
             },
         )
+
+    def _candidates(self, problem: Problem) -> int | None:
+        """Nodes considered for an operator in the mean, None for all.
+
+        Raises:
+            ProblemError: for a problem that is too large.
+        """
+        graph, candidates = graph_of(problem), self.parameters.candidates
+        operators, links = len(graph.bodies), len(graph.inner)
+        hosts = int((problem.nodes.worker & (problem.nodes.capacity > 0)).sum())
+        if links:
+            columns = operators * hosts + links * hosts**2
+            if columns > MOST_COLUMNS:
+                raise ProblemError(
+                    f"ilp: {operators:,} operators, {links:,} links between them and {hosts:,} "
+                    f"nodes make {columns:,} variables; at most {MOST_COLUMNS:,} are supported; "
+                    "use a smaller problem"
+                )
+            return None
+        if candidates is None and operators * hosts > MOST_COLUMNS:
+            candidates = CANDIDATES
+        pairs = operators * hosts
+        if pairs > MOST_PAIRS or operators * min(hosts, candidates or hosts) > MOST_COLUMNS:
+            raise ProblemError(
+                f"ilp: {operators:,} operators on {hosts:,} nodes; at most {MOST_PAIRS:,} pairs of "
+                f"an operator and a node are supported, {MOST_COLUMNS:,} of them candidates; use a "
+                "smaller problem, or fewer candidates"
+            )
+        return candidates

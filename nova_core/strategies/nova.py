@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import leg_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
@@ -29,11 +30,19 @@ class Nova(Strategy):
     parameters: NovaParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place every pair of the join matrix.
+        """Place every pair of the join matrix, or every operator of queries (paper, section 3.6).
 
         Raises:
+            ProblemError: for queries that do not fit the problem.
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
+        if problem.queries:
+            from nova_core.queries.placing import place_queries
+
+            return place_queries(problem, self.parameters)
+        return self._place_pairs(problem)
+
+    def _place_pairs(self, problem: Problem) -> Plan:
         import numpy as np
 
         from nova_core.placement.assignment import Assigner
@@ -44,7 +53,7 @@ class Nova(Strategy):
         p = self.parameters
         if p.refine is None and len(problem.matrix) > tuning.REFINED_JOINS:
             with suppress(InfeasibleError):  # refinement may find room
-                plan = Nova(replace(p, refine=False)).place(problem)
+                plan = Nova(replace(p, refine=False))._place_pairs(problem)
                 if not plan.breaks:
                     return plan
         weights = leg_weights(problem, p.objective)
@@ -78,7 +87,7 @@ class Nova(Strategy):
         waiting = int(best.unplaced.sum())
         if waiting and p.on_full == "expand":
             missing = best.missing()
-            raise InfeasibleError(_no_room(problem, waiting, missing, p.bandwidth), missing)
+            raise InfeasibleError(_no_room(problem, best, p.bandwidth), missing)
         spread = best.spread(p.k) if waiting else 0
         result = best.finish()
         return Plan(
@@ -92,17 +101,6 @@ class Nova(Strategy):
             breaks=SPREAD_BREAKS if spread else (),
             notes={"cut_joins": result.cuts, "spread_pieces": spread, **finest},
         )
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator of the problem's queries (paper, section 3.6).
-
-        Raises:
-            ProblemError: for queries that do not fit the problem.
-            InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
-        """
-        from nova_core.queries.placing import place_queries
-
-        return place_queries(problem, self.parameters)
 
     def assign(
         self,
@@ -174,10 +172,14 @@ class Nova(Strategy):
         return state
 
 
-def _no_room(problem: Problem, pieces: int, missing: float, bandwidth: float | None) -> str:
+def _no_room(problem: Problem, best: Assigner, bandwidth: float | None) -> str:
+    pieces, missing, who = int(best.unplaced.sum()), best.missing(), ""
+    if problem.requires:
+        graph = graph_of(problem)
+        who = graph.requirements.without_room(graph.requirement[graph.bodies[best.waiting()]])
     limit = "" if bandwidth is None else f" or exceed t_b = {bandwidth:g} tuples/s"
     return (
         f"{problem.name}: {pieces} pieces of joins find no room{limit} even when cut: "
-        f"{missing:g} tuples/s are missing; add capacity, lower sigma to cut finer, or accept "
+        f"{missing:g} tuples/s are missing{who}; add capacity, lower sigma to cut finer, or accept "
         "overload with on_full=spread"
     )

@@ -1,15 +1,17 @@
-"""Joins along trees: spanning trees of a topology, and plans whose tuples travel along them."""
+"""Operators along trees: spanning trees of a topology, and plans whose tuples travel along them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nova_core.errors import ProblemError
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Floats, Ints, Problem
 from nova_core.strategies.base import Strategy
@@ -64,10 +66,11 @@ class RootedTree:
 
 
 class Tree(Strategy):
-    """Run every join where its sources' ways to the sink meet in the minimum spanning tree.
+    """Run every operator where its sources' ways to the sink meet in the minimum spanning tree.
 
     Tuples travel along the tree's edges, so every node between receives them to pass them on
-    (paper, section 4.1, WSN style).
+    (paper, section 4.1, WSN style). Those of whole queries, whose plans have no routes, go straight
+    from one operator to the next.
     """
 
     name = "tree"
@@ -88,7 +91,7 @@ def relayed_plan(
     tree_of: Callable[[int], RootedTree],
     entry: Ints | None = None,
 ) -> Plan:
-    """Run every join where its inputs meet in the tree of its sink; tuples travel along the tree.
+    """Run every operator where its inputs meet in the tree of its sink; tuples travel along it.
 
     Args:
         strategy: whose plan it is.
@@ -100,19 +103,17 @@ def relayed_plan(
     Raises:
         ProblemError: when the routes would be too long to write down.
     """
-    start = np.stack([problem.left_node, problem.right_node, problem.left_node], axis=1)
-    end = np.empty_like(start)
+    graph, trees = graph_of(problem), cache(tree_of)
+    host = meeting_hosts(problem, trees, entry)
+    if problem.queries:
+        return strategy.whole_plan(problem, host[graph.bodies])
+    # Links in the order of `Plan.links`; they end where they begin, or at an ancestor.
+    link = graph.at_body[1]
+    start, end = host[graph.links.producer[link]], host[graph.links.consumer[link]]
+    sink = problem.sinks[graph.query[graph.links.consumer[link]]]
     length = np.empty_like(start)
-    trees = []
-    for sink in np.unique(problem.sink_node).tolist():
-        tree, mine = tree_of(sink), np.flatnonzero(problem.sink_node == sink)
-        trees.append((tree, mine))
-        first = start[mine, :2]
-        if entry is not None:
-            first = np.where(first == sink, sink, entry[first])
-        host = tree.meeting_point(first[:, 0], first[:, 1])
-        start[mine, 2] = end[mine, 0] = end[mine, 1] = host
-        end[mine, 2] = sink
+    rows = [(trees(node), np.flatnonzero(sink == node)) for node in np.unique(sink).tolist()]
+    for tree, mine in rows:
         length[mine] = tree.depth[start[mine]] - tree.depth[end[mine]] + 1
     hops = int(length.sum())
     if hops > MOST_HOPS:
@@ -122,10 +123,45 @@ def relayed_plan(
         )
     offset = np.concatenate(([0], np.cumsum(length)))
     node = np.empty(hops, np.int64)
-    begin = offset[:-1].reshape(-1, 3)
-    for tree, mine in trees:
-        tree.climb(start[mine].ravel(), end[mine].ravel(), begin[mine].ravel(), node)
-    return strategy.whole_plan(problem, start[:, 2], routes=Routes(offset, node))
+    for tree, mine in rows:
+        tree.climb(start[mine], end[mine], offset[mine], node)
+    return strategy.whole_plan(problem, host[graph.bodies], routes=Routes(offset, node))
+
+
+def meeting_hosts(
+    problem: Problem, tree_of: Callable[[int], RootedTree], entry: Ints | None = None
+) -> Ints:
+    """(o,) nodes: every body where the ways of its inputs to its sink meet.
+
+    What has one input runs where that comes from.
+
+    Args:
+        problem: what is placed.
+        tree_of: gives the tree over all nodes that is rooted at a sink.
+        entry: as of `relayed_plan`.
+    """
+    graph = graph_of(problem)
+    host, (producer, consumer, _, _) = graph.node.copy(), graph.links
+    sink = problem.sinks[graph.query]  # of sources without meaning
+    # Bodies of one depth and sink at a time; what they receive from comes before.
+    body = graph.bodies[np.lexsort((sink[graph.bodies], graph.depth[graph.bodies]))]
+    ends = np.flatnonzero(np.diff(graph.depth[body]) | np.diff(sink[body])) + 1
+    for some in np.split(body, ends) if len(body) else []:
+        root = int(sink[some[0]])
+        tree = tree_of(root)
+        first = np.searchsorted(consumer, some)
+        count = np.searchsorted(consumer, some, side="right") - first
+
+        def begins(link: Ints, root: int = root) -> Ints:
+            at = host[producer[link]]
+            return at if entry is None else np.where(at == root, root, entry[at])
+
+        met = begins(first)
+        for nth in range(1, int(count.max())):
+            more = np.flatnonzero(count > nth)
+            met[more] = tree.meeting_point(met[more], begins(first[more] + nth))
+        host[some] = met
+    return host
 
 
 def rooted(edges: Ints, count: int, root: int) -> RootedTree:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nova_core.errors import ProblemError
 from nova_core.model.graph import Graph
-from nova_core.model.problem import Floats, Ints, Problem
+from nova_core.model.problem import Floats, Ints
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "multicast", "sink")
 
@@ -58,7 +58,8 @@ class OperatorGraph:
 
     Raises:
         ProblemError: naming the operator, for one that receives from a later operator, a source
-            with inputs, another without, a rate that is none, or a source or sink without node.
+            with inputs, another but a sink without, a rate that is none, or a source or sink
+            without node.
     """
 
     operators: Sequence[Operator]
@@ -72,9 +73,10 @@ class OperatorGraph:
             ids.add(operator.id)
             if operator.kind not in KINDS:
                 raise ProblemError(f"{what}: kind {operator.kind!r}: one of {', '.join(KINDS)}")
-            if (operator.kind == "source") != (not operator.inputs):
-                verb = "must not have" if operator.inputs else "needs"
-                raise ProblemError(f"{what}: a {operator.kind} {verb} inputs")
+            if operator.kind == "source" and operator.inputs:
+                raise ProblemError(f"{what}: a source must not have inputs")
+            if not operator.inputs and operator.kind not in ("source", "sink"):
+                raise ProblemError(f"{what}: a {operator.kind} needs inputs")
             if any(not 0 <= one < number for one in operator.inputs):
                 raise ProblemError(f"{what}: inputs must be operators before it")
             if any(self.operators[one].kind == "sink" for one in operator.inputs):
@@ -83,38 +85,6 @@ class OperatorGraph:
                 raise ProblemError(f"{what}: node is missing; a {operator.kind} cannot be placed")
             if not (np.isfinite(operator.output_rate) and operator.output_rate >= 0):
                 raise ProblemError(f"{what}: output_rate {operator.output_rate}: must be >= 0")
-
-    @classmethod
-    def of(cls, problem: Problem) -> OperatorGraph:
-        """A problem's joins: a join operator per pair of the join matrix, a sink per pair.
-
-        Sources come first, in the problem's order; then pairs, then their sinks, in the matrix's.
-        """
-        sources, matrix = problem.sources, problem.matrix
-        many, pairs = len(sources), len(matrix)
-        sizes = sources.tuple_bytes
-        operators = [
-            Operator(
-                str(sources.ids[one]),
-                "source",
-                output_rate=float(sources.rate[one]),
-                node=int(sources.node[one]),
-                tuple_bytes=1.0 if sizes is None else float(sizes[one]),
-            )
-            for one in range(many)
-        ]
-        names = [f"pair {number}" for number in range(pairs)]
-        for number, name in enumerate(names):
-            inputs = (int(matrix.left[number]), int(matrix.right[number]))
-            rate = float(matrix.output_rate[number])
-            operators.append(Operator(name, "join", inputs, rate, query=int(matrix.join[number])))
-        for number, name in enumerate(names):
-            join = int(matrix.join[number])
-            sink = int(problem.sink_node[number])
-            operators.append(
-                Operator(f"{name} sink", "sink", (many + number,), node=sink, query=join)
-            )
-        return cls(operators)
 
     @classmethod
     def of_graph(cls, graph: Graph) -> OperatorGraph:
@@ -157,8 +127,8 @@ class OperatorGraph:
 
     @cached_property
     def sources(self) -> list[int]:
-        """Operators without inputs."""
-        return [n for n, operator in enumerate(self.operators) if not operator.inputs]
+        """Operators that are sources."""
+        return [n for n, operator in enumerate(self.operators) if operator.kind == "source"]
 
     def upstream_sources(self, operator: int) -> list[int]:
         """Sources whose tuples reach an operator, in the order of inputs; for a source, itself."""
@@ -167,7 +137,7 @@ class OperatorGraph:
             below = [i for i in self[open_.pop()].inputs if i not in reached]
             reached.update(dict.fromkeys(below))
             open_ += below
-        return [n for n in reached if not self[n].inputs]
+        return [n for n in reached if self[n].kind == "source"]
 
     @cached_property
     def edges(self) -> tuple[Ints, Ints, Floats]:

@@ -500,7 +500,7 @@ def _requests(place: Path) -> None:
         ("POST /problems", FIELD),
         *(placed(by, problem) for by in names()),
         ("POST /problems", TREE),
-        *(placed(by, tree) for by in names(queries=True)),
+        *(placed(by, tree) for by in names()),
     )
     asked = {"strategy": "nova", "parameters": {"sigma": 0.5, "refine": True}}
     _directory(

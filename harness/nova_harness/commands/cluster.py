@@ -51,51 +51,49 @@ at_option = click.option(
 # What flows, see `workload_for`.
 flow_options = shared.together(
     "flow",
-    {
-        "file": click.option(
-            "--workload",
-            "file",
-            type=paths.INPUT,
-            help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
-            "readings at the problem's rates].",
-        ),
-        "window": click.option(
-            "--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms."
-        ),
-        "keys": click.option(
-            "--keys",
-            type=at_least(1),
-            help="Match sequence numbers modulo this as well [default: one result per tuple].",
-        ),
-    },
+    dict,
+    click.option(
+        "--workload",
+        "file",
+        type=paths.INPUT,
+        help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
+        "readings at the problem's rates].",
+    ),
+    click.option(
+        "--window", type=click.IntRange(1, 1000), default=100, show_default=True, help="ms."
+    ),
+    click.option(
+        "--keys",
+        type=at_least(1),
+        help="Match sequence numbers modulo this as well [default: one result per tuple].",
+    ),
 )
 
 
 # What sources of queries with columns replay.
 query_options = shared.together(
     "query",
-    {
-        "readings": click.option(
-            "--readings",
-            type=paths.InputPath(exists=True, file_okay=False),
-            metavar="DIR",
-            help="Of a plan of queries: SOURCE.csv or .parquet for every source, as `nova query "
-            "reference` reads them.",
-        ),
-        "speed": click.option(
-            "--speed",
-            type=NumberRange(min=0),
-            default=1.0,
-            show_default=True,
-            help="ms of readings' time per ms; 0 is as fast as they are taken.",
-        ),
-        "check": click.option(
-            "--check",
-            is_flag=True,
-            help="Wait for the end of the readings, and compare what the queries delivered with "
-            "what `nova query reference` says.",
-        ),
-    },
+    dict,
+    click.option(
+        "--readings",
+        type=paths.InputPath(exists=True, file_okay=False),
+        metavar="DIR",
+        help="Of a plan of queries: SOURCE.csv or .parquet for every source, as `nova query "
+        "reference` reads them.",
+    ),
+    click.option(
+        "--speed",
+        type=NumberRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="ms of readings' time per ms; 0 is as fast as they are taken.",
+    ),
+    click.option(
+        "--check",
+        is_flag=True,
+        help="Wait for the end of the readings, and compare what the queries delivered with "
+        "what `nova query reference` says.",
+    ),
 )
 
 

@@ -47,74 +47,71 @@ def control() -> None:
     """Keep running jobs on the live optimizer's plan, with every result exactly once."""
 
 
-# Options of `nova_harness.control.deciding.Tuning`; ``miss_after`` is the engine's, ``jobs`` the
-# controller's.
+# Options of `nova_harness.control.deciding.Tuning`; ``miss_after`` is the engine's, ``jobs`` and
+# ``dry_run`` are the controller's.
 tuning_options = shared.together(
     "tuning",
-    {
-        "cooldown_s": click.option(
-            "--cooldown",
-            "cooldown_s",
-            type=NumberRange(min=0),
-            default=10.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Least time between two hand-overs by choice; failures do not wait.",
-        ),
-        "step": click.option(
-            "--step",
-            type=NumberRange(0, 1, min_open=True),
-            default=0.2,
-            show_default=True,
-            help="Least lasting change of a host's free CPU that counts, as a share of all it has.",
-        ),
-        "stable_s": click.option(
-            "--back-after",
-            "stable_s",
-            type=NumberRange(min=0),
-            default=15.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long a lost host must be back before it is used; doubles each time.",
-        ),
-        "miss_after": click.option(
-            "--miss-after",
-            type=NumberRange(min=1),
-            default=5.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="A host that hangs or is cut off for so long is lost; one that is killed is "
-            "missed at once. Where CPUs are busy, more is needed.",
-        ),
-        "jobs": click.option(
-            "--jobs",
-            type=at_least(1),
-            default=8,
-            show_default=True,
-            metavar="N",
-            help="Most jobs that joins are divided into. Joins that share no source can be jobs of "
-            "their own: when one is replaced or fails, others go on. On Storm there is one job.",
-        ),
-    },
+    dict,
+    click.option(
+        "--cooldown",
+        "cooldown_s",
+        type=NumberRange(min=0),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Least time between two hand-overs by choice; failures do not wait.",
+    ),
+    click.option(
+        "--step",
+        type=NumberRange(0, 1, min_open=True),
+        default=0.2,
+        show_default=True,
+        help="Least lasting change of a host's free CPU that counts, as a share of all it has.",
+    ),
+    click.option(
+        "--back-after",
+        "stable_s",
+        type=NumberRange(min=0),
+        default=15.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a lost host must be back before it is used; doubles each time.",
+    ),
+    click.option(
+        "--miss-after",
+        type=NumberRange(min=1),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="A host that hangs or is cut off for so long is lost; one that is killed is "
+        "missed at once. Where CPUs are busy, more is needed.",
+    ),
+    click.option(
+        "--jobs",
+        type=at_least(1),
+        default=8,
+        show_default=True,
+        metavar="N",
+        help="Most jobs that joins are divided into. Joins that share no source can be jobs of "
+        "their own: when one is replaced or fails, others go on. On Storm there is one job.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Deploy the plan and only report changes."),
 )
 
 
 # Where a run reports.
 tell_options = shared.together(
     "tell",
-    {
-        "listen": click.option(
-            "--listen",
-            type=click.IntRange(0, 65_535),
-            metavar="PORT",
-            help="Show the job in a browser, at this port of 127.0.0.1, and figures for Prometheus "
-            "at /metrics; 0 takes any that is free.",
-        ),
-        "results": click.option(
-            "--results", type=paths.OUTPUT, help="With --for: write the results as CSV."
-        ),
-        "as_json": testbed.json_option,
-    },
+    dict,
+    click.option(
+        "--listen",
+        type=click.IntRange(0, 65_535),
+        metavar="PORT",
+        help="Show the job in a browser, at this port of 127.0.0.1, and figures for Prometheus "
+        "at /metrics; 0 takes any that is free.",
+    ),
+    click.option("--results", type=paths.OUTPUT, help="With --for: write the results as CSV."),
+    testbed.json_option,
 )
 
 
@@ -140,7 +137,6 @@ tell_options = shared.together(
     metavar="SCRIPT",
     help="Put load on hosts, kill workers and more, by a script, to test the controller.",
 )
-@click.option("--dry-run", is_flag=True, help="Deploy the plan and only report changes.")
 @tell_options
 def run(
     problem: Path,
@@ -152,7 +148,6 @@ def run(
     seconds: float | None,
     tuning: dict[str, Any],
     disturb: Path | None,
-    dry_run: bool,
     tell: dict[str, Any],
 ) -> None:
     """Run PLAN with Flink or Storm on the hosts, and replace it while it runs when hosts change.
@@ -187,6 +182,7 @@ def run(
     # They have been added already to a job that is resumed.
     added = [] if ledgers_of(state) else added
     miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
+    dry_run = tuning.pop("dry_run")
     with (
         controlled(state),
         watching(state, lines=tell["as_json"]) as shown,

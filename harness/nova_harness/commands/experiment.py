@@ -25,64 +25,59 @@ PER_CENT = 100.0
 # Options that change what the file says; a command gets them as ``changes``.
 changing_options = shared.together(
     "changes",
-    {
-        "inventory": click.option(
-            "--inventory",
-            "-i",
-            metavar="FILE|NAME",
-            type=paths.InputPath(text=True),
-            help="Other hosts.",
-        ),
-        "engine": click.option(
-            "--engine",
-            type=LazyChoice("nova_harness.engines.base:names"),
-            help="What runs the plans, instead of what the file says.",
-        ),
-        "transport": click.option(
-            "--transport",
-            metavar="direct|kafka",
-            help="How readings come to the engine, instead of what the file says.",
-        ),
-        "strategies": click.option(
-            "--strategy",
-            "strategies",
-            multiple=True,
-            metavar="S",
-            help="Only this strategy of the file's, or another; may be repeated.",
-        ),
-        "windows_ms": click.option(
-            "--window",
-            "windows_ms",
-            type=click.IntRange(1, 1000),
-            multiple=True,
-            help="Only windows of so many ms; may be repeated.",
-        ),
-        "rates": click.option(
-            "--rate",
-            "rates",
-            type=NumberRange(min=0, min_open=True),
-            multiple=True,
-            help="Of each source, tuples/s, instead of the file's; may be repeated.",
-        ),
-        "stress": click.option(
-            "--stress",
-            type=click.Choice(["on", "off", "both"]),
-            help="Load on the sources, instead of what the file says.",
-        ),
-        "duration_s": click.option(
-            "--duration",
-            "duration_s",
-            type=NumberRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Measured time of each cell, instead of the file's.",
-        ),
-        "repetitions": click.option(
-            "--repetitions", type=at_least(1), help="Instead of the file's."
-        ),
-        "data": click.option(
-            "--data", type=paths.INPUT, help="Readings to replay, instead of the file's."
-        ),
-    },
+    dict,
+    click.option(
+        "--inventory",
+        "-i",
+        metavar="FILE|NAME",
+        type=paths.InputPath(text=True),
+        help="Other hosts.",
+    ),
+    click.option(
+        "--engine",
+        type=LazyChoice("nova_harness.engines.base:names"),
+        help="What runs the plans, instead of what the file says.",
+    ),
+    click.option(
+        "--transport",
+        metavar="direct|kafka",
+        help="How readings come to the engine, instead of what the file says.",
+    ),
+    click.option(
+        "--strategy",
+        "strategies",
+        multiple=True,
+        metavar="S",
+        help="Only this strategy of the file's, or another; may be repeated.",
+    ),
+    click.option(
+        "--window",
+        "windows_ms",
+        type=click.IntRange(1, 1000),
+        multiple=True,
+        help="Only windows of so many ms; may be repeated.",
+    ),
+    click.option(
+        "--rate",
+        "rates",
+        type=NumberRange(min=0, min_open=True),
+        multiple=True,
+        help="Of each source, tuples/s, instead of the file's; may be repeated.",
+    ),
+    click.option(
+        "--stress",
+        type=click.Choice(["on", "off", "both"]),
+        help="Load on the sources, instead of what the file says.",
+    ),
+    click.option(
+        "--duration",
+        "duration_s",
+        type=NumberRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Measured time of each cell, instead of the file's.",
+    ),
+    click.option("--repetitions", type=at_least(1), help="Instead of the file's."),
+    click.option("--data", type=paths.INPUT, help="Readings to replay, instead of the file's."),
 )
 
 

@@ -410,6 +410,8 @@ def node_row(problem: Problem, node: str) -> NodeRow:
             plain[name] = float(column[row])
     if n.tags is not None and n.tags[row]:
         plain["tags"] = str(n.tags[row]).split(",")
+    if n.zone is not None and n.zone[row]:
+        plain["zone"] = str(n.zone[row])
     if n.host is not None and n.host[row]:
         plain["host"] = str(n.host[row])
     return msgspec.convert(plain, NodeRow)

@@ -223,7 +223,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     Raises:
         ExperimentError: naming the field, the value and what would be accepted.
     """
-    from nova_core.strategies.base import create, takes_queries
+    from nova_core.strategies.base import create
 
     if experiment.engine not in names():
         raise ExperimentError(
@@ -266,13 +266,11 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.scheduled_by == "controller" and not controlled:
             raise ExperimentError(f"{place}: scheduled_by: controller: only {own_controlled}")
         try:
-            strategy = create(part.name, **part.parameters)
+            create(part.name, **part.parameters)
         except NovaError as error:
             raise ExperimentError(f"{place}: {error}") from None
         except TypeError as error:
             raise ExperimentError(f"{place}: parameters of {part.name}: {error}") from None
-        if flowing.queries and not takes_queries(type(strategy)):
-            raise ExperimentError(f"{place}: {part.name}: places joins of pairs only")
         if not _LABEL.fullmatch(part.called):
             raise ExperimentError(
                 f"{place}: label {part.called!r} is not accepted; up to 40 lower-case letters, "

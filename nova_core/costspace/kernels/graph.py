@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,20 @@ from nova_core.kernel_cache import njit
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+
+
+class Entries(NamedTuple):
+    """What nodes have measured, row by row.
+
+    Attributes:
+        start: (n + 1,) first entry of each row.
+        neighbour: (2m,) for each entry, the row at the other end.
+        latency: (2m,) ms.
+    """
+
+    start: Ints
+    neighbour: NDArray[np.int32]
+    latency: NDArray[np.float32]
 
 
 @njit(cache=True, inline="always")

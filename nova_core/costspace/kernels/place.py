@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.costspace.kernels.graph import mix
+from nova_core.costspace.kernels.graph import Entries, mix
 from nova_core.kernel_cache import njit
 
-Ints = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Floats32 = NDArray[np.float32]
 Floats64 = NDArray[np.float64]
@@ -21,6 +22,20 @@ _SHORT = 6
 _SAFE, _NEWTON, _FALLING = 0, 1, 2
 # What is added to the curvature, as a share of its trace.
 _DAMPING = 0.02
+
+
+class Effort(NamedTuple):
+    """How a node is placed.
+
+    Attributes:
+        tries: how many other places it tries.
+        steps: how many steps it takes in the end, from the best of them.
+        settle: whether it stays where it ends, rather than being moved on with all others.
+    """
+
+    tries: int
+    steps: int
+    settle: bool
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
@@ -117,9 +132,8 @@ def _solve(matrix: Floats64, vector: Floats64) -> None:
 
 @njit(cache=True, nogil=True)
 def place(
-    begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
-    others: Floats32, own: Floats32, d: int,
-    tries: int, steps: int, floor: float, scale: float, seed: int, settle: bool,
+    begin: int, end: int, entries: Entries, others: Floats32, own: Floats32, d: int,
+    effort: Effort, floor: float, scale: float, seed: int,
 ) -> None:  # fmt: skip
     """Put each node in ``begin:end`` where its measurements fit best, alone and for itself.
 
@@ -129,19 +143,17 @@ def place(
     Args:
         begin: first row.
         end: row after the last.
-        start: first entry of each row.
-        neighbour: for each entry, a row of ``others``.
-        latency: for each entry, ms.
+        entries: what nodes have measured; their neighbours are rows of ``others``.
         others: (n, d) positions, ms, or (n, d + 1) with heights last.
         own: a row for each node to place, likewise; changed. May be the same array.
         d: dimensions of the space.
-        tries: how many other places each node tries.
-        steps: how many it takes in the end, from the best of them.
+        effort: how much each node tries.
         floor: c of the weights 1 / sqrt(d_ij + c), ms.
         scale: a typical latency, ms.
         seed: of the places tried.
-        settle: whether it stays where it ends, rather than being moved on with all others.
     """
+    start, neighbour, latency = entries.start, entries.neighbour, entries.latency
+    tries, steps = effort.tries, effort.steps
     width = others.shape[1]
     trial = np.empty(width)
     settled = np.empty(width)
@@ -172,7 +184,7 @@ def place(
                 least = loss
                 for k in range(width):
                     best[k] = settled[k]
-        kind = _FALLING if settle else _NEWTON
+        kind = _FALLING if effort.settle else _NEWTON
         _settle(kind, steps, mine, measured, others, best, d, floor, scale, settled)
         for k in range(width):
             own[i, k] = settled[k]

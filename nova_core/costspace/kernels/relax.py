@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nova_core.costspace.kernels.graph import Entries
 from nova_core.kernel_cache import njit
 
-Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
 Floats32 = NDArray[np.float32]
 Axes = tuple[int, ...]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def relax(
-    begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
-    old: Floats32, new: Floats32, axes: Axes, smoothing: np.float32, floor: np.float32,
-    part: int, parts: int,
+    begin: int, end: int, entries: Entries, old: Floats32, new: Floats32, axes: Axes,
+    smoothing: np.float32, floor: np.float32, part: int, parts: int,
 ) -> None:  # fmt: skip
     """Move every node in ``begin:end`` to the least of a quadratic that majorizes its loss.
 
@@ -28,9 +26,7 @@ def relax(
     Args:
         begin: first row.
         end: row after the last.
-        start: (n + 1,) first entry of each row.
-        neighbour: (2m,) rows at the other end.
-        latency: (2m,) ms.
+        entries: what nodes have measured.
         old: (n, d) positions, ms, or (n, d + 1) with heights last.
         new: where to put the new ones.
         axes: d zeros; their number is known when compiling, which unrolls the loops over it.
@@ -39,6 +35,7 @@ def relax(
         part: which part of each row's entries counts this time.
         parts: of how many; 1 takes all.
     """
+    start, neighbour, latency = entries.start, entries.neighbour, entries.latency
     d = len(axes)
     high = old.shape[1] > d
     step = np.empty(d)
@@ -75,10 +72,11 @@ def relax(
 
 @njit(cache=True, nogil=True)
 def relative_errors(
-    begin: int, end: int, start: Ints, neighbour: Rows, latency: Floats32,
-    state: Floats32, axes: Axes, relative: NDArray[np.float64],
+    begin: int, end: int, entries: Entries, state: Floats32, axes: Axes,
+    relative: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Per row, sum |r_ij| over sum d_ij, as in `CostSpace.error`."""
+    start, neighbour, latency = entries.start, entries.neighbour, entries.latency
     d = len(axes)
     high = state.shape[1] > d
     for i in range(begin, end):

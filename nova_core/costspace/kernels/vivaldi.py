@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from nova_core.costspace.kernels.graph import mix
+from nova_core.costspace.kernels.graph import Entries, mix
 from nova_core.kernel_cache import njit
 
-Ints = NDArray[np.int64]
 Floats32 = NDArray[np.float32]
+
+
+class Springs(NamedTuple):
+    """How far nodes move.
+
+    Attributes:
+        step: c_c of the paper.
+        tuning: c_e of the paper.
+        least: ms below which a latency does not lessen when it divides an error.
+    """
+
+    step: np.float32
+    tuning: np.float32
+    least: np.float32
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "arcp", "nsz"})
 def round_of(
-    begin: int, end: int, start: Ints, neighbour: NDArray[np.int32], latency: Floats32,
-    old: Floats32, new: Floats32, axes: tuple[int, ...],
-    samples: int, step: np.float32, tuning: np.float32, least: np.float32, seed: int,
+    begin: int, end: int, entries: Entries, old: Floats32, new: Floats32, axes: tuple[int, ...],
+    samples: int, springs: Springs, seed: int,
 ) -> None:  # fmt: skip
     """Every node in ``begin:end`` measures some neighbours and moves after each.
 
@@ -27,19 +41,17 @@ def round_of(
     Args:
         begin: first row.
         end: row after the last.
-        start: (n + 1,) first entry of each row.
-        neighbour: (2m,) rows at the other end.
-        latency: (2m,) ms.
+        entries: what nodes can measure.
         old: (n, d + 1) the relative error each node believes in, then its position, ms; or
             (n, d + 2) with heights last.
         new: where to put the new ones.
         axes: d zeros; their number is known when compiling, which unrolls the loops over it.
         samples: how many neighbours each node measures.
-        step: c_c of the paper.
-        tuning: c_e of the paper.
-        least: ms below which a latency does not lessen when it divides an error.
+        springs: how far nodes move.
         seed: of which neighbours are measured.
     """
+    start, neighbour, latency = entries.start, entries.neighbour, entries.latency
+    step, tuning, least = springs.step, springs.tuning, springs.least
     d = len(axes)
     one = np.float32(1.0)
     high = old.shape[1] > d + 1

@@ -88,3 +88,6 @@ LEVELS_AHEAD = 4
 # Of a rebalance: near hosts whose residents may make way, and residents of each that are tried.
 SWAPS = 8
 SWAP_RESIDENTS = 4
+# Of a query: hosts near each virtual position, and candidates of each operator in all.
+TREE_NEARBY = 6
+TREE_CANDIDATES = 24

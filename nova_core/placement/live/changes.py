@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from nova_core.model.plan_delta import (
     Cut,
     CutRow,
     InstanceRow,
     MoveRow,
     PlanDelta,
+    RenamedRow,
     RerouteRow,
     VirtualRow,
 )
 from nova_core.placement.kernels.live.changed import ABSENT
-from nova_core.placement.kernels.live.tables import MOVED
+from nova_core.placement.kernels.live.tables import HOST, MOVED
 from nova_core.placement.live.pieces import Piece, Pieces
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
@@ -30,12 +33,17 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     added: list[str] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    ids, names = state.nodes.ids, state.pair_names
+    ids = state.nodes.ids
     rows, points = state.changed.changes(state.version)
-    for (pair, was, host, old_sink, sink, shifted), (old_point, point) in zip(
+    staying: dict[int, tuple[int, ...]] = {}
+    if state.demand.links_operators:
+        row_of = {operator: row for row, operator in enumerate(rows[:, 0].tolist())}
+        order = np.array([row_of[one] for one in state.demand.order(row_of)], np.int64)
+        rows, points = rows[order], points[order]
+    for (operator, was, host, shifted), (old_point, point) in zip(
         rows.tolist(), points.tolist(), strict=True
     ):
-        name = names[pair]
+        name = state.names[operator]
         if shifted:
             before = None if was == ABSENT else old_point
             virtual.append(
@@ -43,6 +51,7 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
             )
         if was >= 0 and host >= 0:
             if was != host:
+                staying[operator] = ()
                 row = MoveRow(
                     operator=name,
                     source_node=ids[was],
@@ -51,28 +60,42 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                     right=_WHOLE,
                 )
                 move.append(row)
-            elif sink != old_sink:
-                reroute.append(_rerouted(name, host, old_sink, sink, ids))
             continue
         if was == ABSENT:
             added.append(name)
         elif host == ABSENT:
+            name = state.renamed.get(operator, name)
             removed.append(name)
         if IN_PIECES not in (was, host):
+            staying[operator] = ()
             node, rows_of = (host, start) if host >= 0 else (was, stop)
             rows_of.append(InstanceRow(operator=name, node=ids[node], left=_WHOLE, right=_WHOLE))
             continue
-        cut = state.cuts.get(pair)
-        old_cut = state.old_cuts.get(pair, cut)
-        if _rates(old_cut) != _rates(cut):
-            cuts.append(CutRow(operator=name, old=_rates(old_cut), new=_rates(cut)))
+        cut = state.cuts.get(operator)
+        old_cut = state.old_cuts.get(operator, cut)
+        old_rates, rates = _rates(old_cut), _rates(cut)
+        if old_rates != rates:
+            if operator in state.renamed:  # another one may have its name
+                whole = state.whole_share(operator)
+                left, right = state.old_rates.get(operator, whole[:2])
+                old_rates = old_rates or Cut(left=[left], right=[right])
+                rates = rates or Cut(left=[whole.left], right=[whole.right])
+            cuts.append(CutRow(operator=name, old=old_rates, new=rates))
         running = len(start) + len(move)
         old, new = _pieces(was, old_cut), _pieces(host, cut)
-        staying = _compare(name, old, new, _grids_equal(old_cut, cut), ids, stop, start, move)
+        old_name = state.renamed.get(operator, name)
+        staying[operator] = _compare(
+            name, old_name, old, new, _grids_equal(old_cut, cut), ids, stop, start, move
+        )
         if len(start) + len(move) > running:
-            state.pairs.row[pair, MOVED] = state.version
-        if sink != old_sink:
-            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in staying]
+            state.operators.row[operator, MOVED] = state.version
+    for logical, old_sink in state.rerouted.items():
+        sink, operators = state.demand.feeding(logical)
+        for operator in operators if sink != old_sink else ():
+            name, host = state.names[operator], state.operators.row.item(operator, HOST)
+            here = (host,) if host != IN_PIECES else state.cuts[operator].nodes
+            stay = staying.get(operator, here)
+            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in stay]
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -84,6 +107,11 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         added=added,
         cuts=cuts,
         virtual=virtual,
+        renamed=[
+            RenamedRow(operator=old, new=state.names[operator])
+            for operator, old in sorted(state.renamed.items(), key=lambda row: row[1])
+            if state.operators.alive[operator] and old != state.names[operator]
+        ],
         old_breaks=list(old_breaks),
         new_breaks=list(state.breaks),
     )
@@ -96,12 +124,15 @@ def _rerouted(name: str, node: int, old_sink: int, sink: int, ids: list[str]) ->
 
 
 def _rates(cut: Pieces | None) -> Cut | None:
-    return None if cut is None else Cut(left=list(cut.left), right=list(cut.right))
+    if cut is None:
+        return None
+    return Cut(left=list(cut.left), right=list(cut.right), by_key=cut.join is not None)
 
 
 def _instance(name: str, piece: Piece, ids: list[str]) -> InstanceRow:
     left, right = (piece.left, piece.left_end), (piece.right, piece.right_end)
-    return InstanceRow(operator=name, node=ids[piece.node], left=left, right=right)
+    node, combines = ids[piece.node], piece.combines
+    return InstanceRow(operator=name, node=node, left=left, right=right, combines=combines)
 
 
 def _pieces(host: int, cut: Pieces | None) -> tuple[Piece, ...]:
@@ -119,6 +150,7 @@ def _grids_equal(a: Pieces | None, b: Pieces | None) -> bool:
 
 def _compare(
     name: str,
+    old_name: str,
     old: tuple[Piece, ...],
     new: tuple[Piece, ...],
     same_grid: bool,
@@ -127,7 +159,7 @@ def _compare(
     start: list[InstanceRow],
     move: list[MoveRow],
 ) -> tuple[int, ...]:
-    """Append the rows of one pair; returns the nodes of pieces that stay, in ascending order."""
+    """Append the rows of one operator; returns the nodes of pieces that stay, ascending."""
     if same_grid:
         unchanged = set(old) & set(new)
         rest_new = {piece[1:]: piece for piece in new if piece not in unchanged}
@@ -138,7 +170,7 @@ def _compare(
             continue
         target = rest_new.pop(piece[1:], None) if same_grid else None
         if target is None:
-            stop.append(_instance(name, piece, ids))
+            stop.append(_instance(old_name, piece, ids))
         else:
             move.append(
                 MoveRow(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from nova_core.model.expansion import graph_of
+from nova_core.model.name_index import NameIndex, find_rows
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import assemble_partitions
@@ -22,6 +25,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.placement.kernels.live.tables import FIRST_SOURCE, LEG, OUTPUT
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
 
@@ -32,10 +36,8 @@ def problem_of(state: LiveState) -> Problem:
     A dense latency matrix keeps measured values; nodes that were added or moved since have
     distances of the cost space in it.
     """
-    n, s, p, base = state.nodes, state.sources, state.pairs, state.base
-    j, alive = state.joins, np.array(state.joins.alive, bool)
-    join, new_join = np.flatnonzero(alive), _renumbered(alive)
-    node, source, pair = (np.flatnonzero(t.alive[: t.used]) for t in (n, s, p))
+    n, s, base = state.nodes, state.sources, state.base
+    node, source = (np.flatnonzero(t.alive[: t.used]) for t in (n, s))
     new_node, new_source = _renumbered(n.alive[: n.used]), _renumbered(s.alive[: s.used])
     height, penalty = n.extra[node, 0], n.extra[node, 1]
     b = base.nodes
@@ -51,6 +53,7 @@ def problem_of(state: LiveState) -> Problem:
         height=height if b.height is not None or height.any() else None,
         penalty=penalty if b.penalty is not None or penalty.any() else None,
         cpu=_optional(n.cpu[node], b.cpu is not None),
+        zone=_labels(n.zone, node, b.zone is not None),
     )
     sources = Sources(
         ids=_names(s.ids, source),
@@ -64,30 +67,46 @@ def problem_of(state: LiveState) -> Problem:
     problem = Problem(
         nodes=nodes,
         sources=sources,
-        joins=Joins(
-            ids=_names(j.ids, join),
-            left=_names(j.left, join),
-            right=_names(j.right, join),
-            sink=new_node[np.array(j.sink, np.int64)[join]],
-            tags=_labels(j.tags, join, base.joins.tags is not None),
-            memory=_optional(np.array(j.memory)[join], base.joins.memory is not None),
-        ),
-        matrix=JoinMatrix(
-            join=new_join[p.join[pair]],
-            left=new_source[p.left[pair]],
-            right=new_source[p.right[pair]],
-            output_rate=p.output[pair],
-        ),
+        joins=base.joins,
+        matrix=base.matrix,
         links=Links(
             new_node[ends[:, 0]], new_node[ends[:, 1]], np.array(list(state.budget.values()))
         ),
         name=base.name,
         metrics=base.metrics,
         measured=_measured(state, new_node),
+        streams=base.streams,
+        zones=base.zones,
     )
+    if base.queries:
+        problem = replace(problem, queries=state.demand.queries)
+    else:
+        problem = replace(problem, **_pairs(state, new_node, new_source))
     if base.latency is None:
         return problem
     return replace(problem, latency=_latency(problem, base, state, node))
+
+
+def _pairs(state: LiveState, new_node: Ints, new_source: Ints) -> dict[str, Any]:
+    """Joins and matrix of the present problem."""
+    j, o, base = state.joins, state.operators, state.base.joins
+    alive = np.array(j.alive, bool)
+    join, pair = np.flatnonzero(alive), np.flatnonzero(o.alive[: o.used])
+    joins = Joins(
+        ids=_names(j.ids, join),
+        left=_names(j.left, join),
+        right=_names(j.right, join),
+        sink=new_node[np.array(j.sink, np.int64)[join]],
+        tags=_labels(j.tags, join, base.tags is not None),
+        memory=_optional(np.array(j.memory)[join], base.memory is not None),
+        allow=_labels(j.allow, join, base.allow is not None),
+        forbid=_labels(j.forbid, join, base.forbid is not None),
+    )
+    left, right = (
+        new_source[FIRST_SOURCE - state.legs.other[o.row[pair, LEG] + side]] for side in (0, 1)
+    )
+    matrix = JoinMatrix(_renumbered(alive)[o.logical[pair]], left, right, o.rate[pair, OUTPUT])
+    return {"joins": joins, "matrix": matrix}
 
 
 def plan_of(state: LiveState, problem: Problem) -> Plan:
@@ -97,33 +116,67 @@ def plan_of(state: LiveState, problem: Problem) -> Plan:
         state: the state.
         problem: from `problem_of`.
     """
-    p, n = state.pairs, state.nodes
-    pair, new_node = np.flatnonzero(p.alive[: p.used]), _renumbered(n.alive[: n.used])
-    new_pair = _renumbered(p.alive[: p.used])
-    whole = pair[p.host[pair] != IN_PIECES]
-    host = new_node[p.host[whole]]
+    o, n = state.operators, state.nodes
+    alive, new_node = np.flatnonzero(o.alive[: o.used]), _renumbered(n.alive[: n.used])
+    new_row = rows_of(state, problem)
+    whole = alive[o.host[alive] != IN_PIECES]
+    host = new_node[o.host[whole]]
     zero, one = np.zeros(len(whole), np.int64), np.ones(len(whole), np.int64)
-    rows = [np.stack([new_pair[whole], host, zero, one, zero, one], axis=1)]
+    rows = [np.stack([new_row[whole], host, zero, one, zero, one], axis=1)]
     cuts: dict[int, list[Floats]] = {}
+    by_key: list[int] = []
     for row in sorted(state.cuts):
         cut = state.cuts[row]
-        cuts[int(new_pair[row])] = [np.array(cut.left), np.array(cut.right)]
+        cuts[int(new_row[row])] = [np.array(cut.left), np.array(cut.right)]
+        if cut.join is not None:
+            by_key.append(int(new_row[row]))
         rows.append(
-            np.array([(new_pair[row], new_node[x.node], *x[1:]) for x in cut.pieces], np.int64)
+            np.array([(new_row[row], new_node[x.node], *x[1:]) for x in cut.pieces], np.int64)
         )
     table = np.concatenate(rows)
-    table = table[np.argsort(table[:, 0], kind="stable")]
+    operator, node, a, b, c, d = table[np.lexsort(table.T[[3, 4, 2, 0]])].T.copy()
+    point = np.empty((len(alive), o.point.shape[1]))
+    point[new_row[alive]] = o.point[alive]
     return Plan(
         problem=problem,
         strategy=state.strategy,
         objective=state.objective,
         parameters=state.parameters,
-        partitions=assemble_partitions(Partitions.whole(problem), cuts),
-        instances=Instances(*(np.ascontiguousarray(column) for column in table.T)),
-        virtual_position=p.point[pair],
+        partitions=assemble_partitions(Partitions.whole(problem, state.rewriting), cuts, by_key),
+        instances=Instances(operator, node, a, b, c, d, _feeds(operator, a, b)),
+        virtual_position=point,
         breaks=state.breaks,
         notes={"version": state.version},
+        rewriting=state.rewriting,
     )
+
+
+def rows_of(state: LiveState, problem: Problem) -> Ints:
+    """(o,) row in the present plan of each operator that is there.
+
+    Args:
+        state: the state.
+        problem: from `problem_of`.
+    """
+    alive = state.operators.alive[: state.operators.used]
+    rows = _renumbered(alive)
+    if problem.queries:  # operators are in the order of their graph
+        graph, there = graph_of(problem, state.rewriting), np.flatnonzero(alive)
+        rows[there] = find_rows(_names(state.names, there), NameIndex(graph.names))
+    return rows
+
+
+def _feeds(operator: Ints, begin: Ints, end: Ints) -> Ints | None:
+    """(k,) row of the instance that combines the results of each one's operator, or -1."""
+    combines = np.flatnonzero(begin == end)
+    if not len(combines):
+        return None
+    feeds = np.full(len(operator), -1)
+    at = np.minimum(np.searchsorted(operator[combines], operator), len(combines) - 1)
+    root = combines[at]
+    part = (operator[root] == operator) & (begin < end)
+    feeds[part] = root[part]
+    return feeds
 
 
 def _renumbered(alive: Bools) -> Ints:

@@ -17,6 +17,7 @@ from nova_core.io.problem_document import (
     SourceRow,
 )
 from nova_core.io.validation import UNUSABLE
+from nova_core.model.queries import Positive, Query, ZonesPart
 from nova_core.suggestions import suggestion
 
 LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]
@@ -81,10 +82,10 @@ class JoinWith(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename=
 
 
 class AddSource(_Event, tag="add-source"):
-    """A source starts on a node that is there, with its joins."""
+    """A source starts on a node that is there, with its joins; whole queries join by streams."""
 
     source: SourceRow
-    joins: list[JoinWith]
+    joins: list[JoinWith] | UnsetType = UNSET
 
 
 class RemoveSource(_Event, tag="remove-source"):
@@ -94,7 +95,7 @@ class RemoveSource(_Event, tag="remove-source"):
 
 
 class ChangeRate(_Event, tag="change-rate"):
-    """A source sends more or fewer tuples; its joins emit in proportion to their slower input."""
+    """A source sends more or fewer tuples; what reads it emits in proportion."""
 
     source: Name
     rate: Rate
@@ -118,9 +119,9 @@ class MoveNode(_Event, tag="move-node"):
 
 
 class MoveSink(_Event, tag="move-sink"):
-    """An operator's result goes to another node."""
+    """The result of an operator of pairs, or of a whole query, goes to another node."""
 
-    operator: Name
+    operator: Annotated[Name, Meta(description="the operator of pairs, or the query")]
     node: Name
 
 
@@ -148,6 +149,7 @@ class NewOperator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     right: Annotated[Name, Meta(description="logical stream on the right")]
     sink: Annotated[Name, Meta(description="the node that consumes the result")]
     requires: RequiresPart | UnsetType = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class AddOperator(_Event, tag="add-operator"):
@@ -180,10 +182,30 @@ class RemovePair(_Event, tag="remove-pair"):
     right: RightSource
 
 
+class AddQuery(_Event, tag="add-query"):
+    """A whole query starts."""
+
+    query: Query
+
+
+class RemoveQuery(_Event, tag="remove-query"):
+    """A whole query ends; what it shares with others stays."""
+
+    query: Name
+
+
+class ChangeSelectivity(_Event, tag="change-selectivity"):
+    """An operator of a whole query emits more or fewer tuples of what it receives."""
+
+    query: Name
+    operator: Name
+    selectivity: Positive
+
+
 class Pin(_Event, tag="pin"):
     """An operator's instances stay where they are as long as their node lives, or no longer."""
 
-    operator: Name
+    operator: Annotated[Name, Meta(description="of pairs; query/operator of a whole query")]
     pinned: bool = True
 
 
@@ -203,6 +225,9 @@ _Single = (
     | RemovePair
     | AddOperator
     | RemoveOperator
+    | AddQuery
+    | RemoveQuery
+    | ChangeSelectivity
     | ChangeRate
     | ChangeCapacity
     | MoveNode
@@ -263,6 +288,8 @@ def convert_event(raw: Any, where: str = "event") -> Event:
         _check_text(event.source, f"{where}: {name}: source")
     elif isinstance(event, AddOperator):
         _check_text(event.operator, f"{where}: {name}: operator")
+    elif isinstance(event, AddQuery):
+        _check_text(event.query, f"{where}: {name}: query")
     return event
 
 

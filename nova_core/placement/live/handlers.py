@@ -1,4 +1,4 @@
-"""What each event does: to nodes and links, to sources, rates and sinks, and to the whole plan.
+"""What events do to nodes and links, and to the whole plan; sources and sinks are the demand's.
 
 See the paper, section 3.5. Handlers take the placer, the event, and whether nodes may be
 overloaded; they raise `NoRoomError` when a join fits nowhere, and `ProblemError` for events with
@@ -11,64 +11,45 @@ import heapq
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.io.syntax import listed
-from nova_core.model.problem import GREATEST_LATENCY, Floats, Ints
+from nova_core.model.problem import GREATEST_LATENCY, Floats
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import LEFT, RIGHT, SINK
+from nova_core.placement.kernels.live.tables import LEG, LINKED
 from nova_core.placement.live.events import (
     AddOperator,
     AddPair,
+    AddQuery,
     AddSource,
     AddWorker,
     ChangeCapacity,
     ChangeLink,
     ChangeRate,
+    ChangeSelectivity,
     FailNode,
-    JoinWith,
     MoveNode,
     MoveSink,
     Pin,
     Rebalance,
     RemoveOperator,
     RemovePair,
+    RemoveQuery,
     RemoveSource,
     RemoveWorker,
     finite,
 )
-from nova_core.placement.live.pieces import Pieces
+from nova_core.placement.live.naming import or_default, positive, row_of
 from nova_core.placement.live.placer import NoRoomError, Placer
-from nova_core.placement.live.state import Link, LiveState
+from nova_core.placement.live.state import WHOLE, Link, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE, NodeRows, SourceRows
 from nova_core.suggestions import unknown
-
-T = TypeVar("T")
-
-
-def _row(index: Mapping[str, int], kind: str, name: str, where: str = "") -> int:
-    """Row of a name.
-
-    Raises:
-        ProblemError: when the name is unknown.
-    """
-    row = index.get(name)
-    if row is None:
-        raise ProblemError(where + unknown(kind, name, index))
-    return row
-
-
-def _largest_first(state: LiveState, pairs: Collection[int]) -> list[int]:
-    if len(pairs) < 2:
-        return list(pairs)
-    return sorted(pairs, key=lambda pair: (-state.size(pair), pair))
-
 
 # --- nodes and links ------------------------------------------------------------------------------
 
@@ -126,7 +107,7 @@ def _located(
         )
     rows, measured = [], []
     for name, values in latency.items():
-        rows.append(_row(state.node_index, "node", name, f"{where}: latency: "))
+        rows.append(row_of(state.node_index, "node", name, f"{where}: latency: "))
         measured.append(np.atleast_1d(np.asarray(values, np.float64)))
         greatest = measured[-1].max()
         if not greatest <= GREATEST_LATENCY:
@@ -164,9 +145,9 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     if new_node.id in s.node_index:
         raise ProblemError(f"{where}: there is a node of that name")
     if new_node.position is not UNSET and event.latency is UNSET:
-        position, height = _position(s, new_node.position, where), _or(new_node.height, 0.0)
+        position, height = _position(s, new_node.position, where), or_default(new_node.height, 0.0)
     elif new_node.position is UNSET and event.latency is not UNSET:
-        if _or(new_node.height, None) is not None:
+        if or_default(new_node.height, None) is not None:
             raise ProblemError(f"{where}: height: latencies give the height; leave one of them out")
         position, height = _located(s, event.latency, where)
     else:
@@ -174,22 +155,22 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
     row = n.used
     n.used = row + 1
     n.ids.append(new_node.id)
-    n.tags.append(",".join(_or(new_node.tags, [])))
-    n.host.append(_or(new_node.host, ""))
-    s.on_undo(_forget, n, row, n.ids, n.tags, n.host)
+    n.tags.append(",".join(or_default(new_node.tags, [])))
+    n.host.append(or_default(new_node.host, ""))
+    n.zone.append(or_default(new_node.zone, ""))
+    s.on_undo(_forget, n, row, n.ids, n.tags, n.host, n.zone)
     n.position[row] = position
-    n.extra[row] = [height, _or(new_node.penalty, 0.0)]
+    n.extra[row] = [height, or_default(new_node.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(new_node.capacity, where)
     n.worker[row] = True if new_node.worker is UNSET else new_node.worker
-    n.memory[row], n.cost[row] = _or(new_node.memory, math.nan), _or(new_node.cost, math.nan)
-    n.cpu[row] = _or(new_node.cpu, math.nan)
+    n.memory[row], n.cost[row] = (
+        or_default(new_node.memory, math.nan),
+        or_default(new_node.cost, math.nan),
+    )
+    n.cpu[row] = or_default(new_node.cpu, math.nan)
     n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
     s.put(s.node_index, new_node.id, row)
     _update_index(s, row)
-
-
-def _or(value: T | UnsetType | None, default: T) -> T:
-    return default if value is UNSET or value is None else value
 
 
 def _forget(rows: NodeRows | SourceRows, row: int, *lists: list[str]) -> None:
@@ -213,14 +194,14 @@ def _retire(placer: Placer, node: int, overload: bool) -> None:
         s.drop(s.links_at[other], link)
         s.drop(s.links_at[node], link)
     if residents := s.residents.of(node):
-        placer.place_all(_largest_first(s, residents), overload, leave=True)
+        placer.place_all(placer.largest_first(residents), overload, leave=True)
         s.note_load(node)
 
 
 def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
     """A node without sources and sinks leaves."""
     s = placer.state
-    node = _row(s.node_index, "node", event.node)
+    node = row_of(s.node_index, "node", event.node)
     sources = [s.sources.ids[row] for row in s.sources_on.of(node)]
     if sources:
         raise ProblemError(
@@ -234,15 +215,15 @@ def remove_worker(placer: Placer, event: RemoveWorker, overload: bool) -> None:
 def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
     """A node fails, and its sources with it."""
     s = placer.state
-    node = _row(s.node_index, "node", event.node)
+    node = row_of(s.node_index, "node", event.node)
     _refuse_sink(s, node, "fail-node")
     for source in sorted(s.sources_on.of(node)):
-        _drop_source(s, source)
+        _drop_source(placer, source, overload)
     _retire(placer, node, overload)
 
 
 def _refuse_sink(state: LiveState, node: int, event: str) -> None:
-    sinks = [state.joins.ids[join] for join in state.sinks_on.of(node)]
+    sinks = state.demand.sinks(node)
     if sinks:
         raise ProblemError(
             f"{event}: {state.nodes.ids[node]!r} is the sink of {listed(sinks, 5)}; move the sink "
@@ -253,7 +234,7 @@ def _refuse_sink(state: LiveState, node: int, event: str) -> None:
 def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> None:
     """A node can receive more or fewer tuples; as few joins as possible move away."""
     s, n = placer.state, placer.state.nodes
-    node = _row(s.node_index, "node", event.node)
+    node = row_of(s.node_index, "node", event.node)
     capacity = finite(event.capacity, "change-capacity: capacity")
     if s.residents.any_on(node):
         old = float(n.capacity[node])
@@ -268,16 +249,17 @@ def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> No
     _update_index(s, node)
     if s.residents.any_on(node) and not _may_host(s, node):
         _evict(placer, s.residents.of(node), overload, node)
+    s.demand.capacity_changed(placer, node, overload)
     _relieve(placer, node, overload)
 
 
 def _evict(placer: Placer, pairs: Collection[int], overload: bool, node: int) -> None:
     """Move pairs away from a node that may no longer host them."""
     s = placer.state
-    leaving = _largest_first(s, pairs)
+    leaving = placer.largest_first(pairs)
     for pair in leaving:
         if placer.is_pinned(pair):
-            name, host = s.pair_names[pair], s.nodes.ids[node]
+            name, host = s.names[pair], s.nodes.ids[node]
             raise NoRoomError(f"{name}: pinned to {host}, which can no longer run it", s.size(pair))
     placer.place_all(leaving, overload, leave=True)
     s.note_load(node)
@@ -322,25 +304,23 @@ def _moves_away(placer: Placer, pair: int, overload: bool) -> bool:
 def move_node(placer: Placer, event: MoveNode, overload: bool) -> None:
     """A node's place in the cost space changes; joins move if that gains enough."""
     s, n = placer.state, placer.state.nodes
-    node = _row(s.node_index, "node", event.node)
+    node = row_of(s.node_index, "node", event.node)
     s.set(n.position, node, _position(s, event.position, f"move-node {event.node!r}"))
     if event.height is not UNSET:
         s.set(n.extra, node, np.array([event.height, n.extra[node, 1]]))
     s.put(s.strayed, node, None)
     _update_index(s, node)
-    ends = {pair for source in s.sources_on.of(node) for pair in s.pairs_of_source.of(source)}
-    for join in s.sinks_on.of(node):
-        ends.update(s.pairs_of_join.of(join))
-    s.recompute_points(sorted(ends))
-    placer.improve_all(sorted(ends.union(s.residents.of(node))))
+    ends = s.demand.around(node)
+    s.recompute_points(ends)
+    placer.improve_all(sorted({*ends, *s.residents.of(node)}))
 
 
 def change_link(placer: Placer, event: ChangeLink, overload: bool) -> None:
     """A link's budget changes; joins leave it until the rest fits."""
     s = placer.state
     link = (
-        _row(s.node_index, "node", event.source_node),
-        _row(s.node_index, "node", event.target_node),
+        row_of(s.node_index, "node", event.source_node),
+        row_of(s.node_index, "node", event.target_node),
     )
     if link[0] == link[1]:
         raise ProblemError(f"change-link: from {event.source_node!r} to itself")
@@ -352,11 +332,13 @@ def change_link(placer: Placer, event: ChangeLink, overload: bool) -> None:
             if node in s.links_at:
                 s.drop(s.links_at[node], link)
         return
-    users = _users(s, link)
     s.put(s.budget, link, budget)
-    s.put(s.link_free, link, budget)
     for node in link:
         s.put(s.links_at.setdefault(node, {}), link, None)
+    if not s.keeps_links:
+        return
+    users = _users(s, link)
+    s.put(s.link_free, link, budget)
     used = {pair: _use_of(s, pair, link) for pair in users}
     free = budget - math.fsum(used.values())
     s.put(s.link_free, link, free)
@@ -368,10 +350,16 @@ def change_link(placer: Placer, event: ChangeLink, overload: bool) -> None:
 
 
 def _users(state: LiveState, link: Link) -> list[int]:
-    """Pairs that send over a link."""
-    source, target, ends = *link, state.pairs.ends
-    users = {p for p in state.residents.of(target) if source in ends[p, :2].tolist()}
-    users |= {p for p in state.residents.of(source) if ends[p, 2] == target}
+    """Pairs that use a link: it leads to one from a source, or from one to its sink."""
+    source, target = link
+
+    def ends(pair: int) -> list[int]:
+        begin = state.operators.row.item(pair, LEG)
+        nodes: list[int] = state.legs.end[begin : begin + 3].tolist()
+        return nodes
+
+    users = {pair for pair in state.residents.of(target) if source in ends(pair)[:2]}
+    users |= {pair for pair in state.residents.of(source) if ends(pair)[2] == target}
     return sorted(users)
 
 
@@ -379,7 +367,7 @@ def _use_of(state: LiveState, pair: int, link: Link) -> float:
     return math.fsum(
         rate
         for node, share in state.shares(pair).items()
-        for used, rate in state.legs(pair, node, share)
+        for used, rate in state.traffic(pair, node, share)
         if used == link
     )
 
@@ -401,13 +389,7 @@ def _relieve_link(placer: Placer, link: Link, used: dict[int, float], overload: 
             return
 
 
-# --- sources, rates and sinks ---------------------------------------------------------------------
-
-
-def _positive(value: float, what: str) -> float:
-    if not 0 < value < math.inf:
-        raise ProblemError(f"{what}: {value} is not a positive number of tuples/s")
-    return float(value)
+# --- sources --------------------------------------------------------------------------------------
 
 
 def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
@@ -416,295 +398,48 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     rows, where = s.sources, f"add-source {new_source.id!r}"
     if new_source.id in s.source_index:
         raise ProblemError(f"{where}: there is a source of that name")
-    node = _row(s.node_index, "node", new_source.node, f"{where}: ")
-    rate = _positive(new_source.rate, f"{where}: rate")
+    node = row_of(s.node_index, "node", new_source.node, f"{where}: ")
+    rate = positive(new_source.rate, f"{where}: rate")
+    s.require_zone(node, s.stream_rules[new_source.stream], f"{where}: node")
     row = rows.used
     rows.used = row + 1
     rows.ids.append(new_source.id)
     rows.stream.append(new_source.stream)
-    rows.key.append(_or(new_source.key, ""))
+    rows.key.append(or_default(new_source.key, ""))
     s.on_undo(_forget, rows, row, rows.ids, rows.stream, rows.key)
     rows.node[row], rows.rate[row], rows.alive[row] = node, rate, True
-    rows.tuple_bytes[row] = _or(new_source.tuple_bytes, math.nan)
+    rows.tuple_bytes[row] = or_default(new_source.tuple_bytes, math.nan)
     s.put(s.source_index, new_source.id, row)
-    s.put(s.stream_sources, new_source.stream, s.stream_sources.get(new_source.stream, 0) + 1)
-    s.drop(s.emptied, new_source.stream)
     s.bind(s.sources_on, node, row)
-    pairs = [(*_sides(s, row, join, where), join.output_rate) for join in event.joins]
-    _start_pairs(placer, pairs, overload, where)
-
-
-def _sides(s: LiveState, source: int, join_with: JoinWith, where: str) -> tuple[int, int, int]:
-    """The operator, left and right source of a pair that a new source makes."""
-    join = _row(s.join_index, "operator", join_with.operator)
-    other = _row(s.source_index, "source", join_with.other)
-    streams = s.joins.left[join], s.joins.right[join]
-    stream, other_stream = s.sources.stream[source], s.sources.stream[other]
-    if (stream, other_stream) == streams:
-        return join, source, other
-    if (other_stream, stream) == streams:
-        return join, other, source
-    raise ProblemError(
-        f"{where}: {join_with.operator!r} joins {streams[0]!r} with {streams[1]!r}; "
-        f"{join_with.other!r} belongs to {other_stream!r} and the new source to {stream!r}"
-    )
-
-
-def _ends(s: LiveState, join: int, left: str, right: str, where: str) -> tuple[int, int, int]:
-    """The operator, left and right source of a pair of existing sources."""
-    sources = []
-    for name, stream, side in (
-        (left, s.joins.left[join], "left"),
-        (right, s.joins.right[join], "right"),
-    ):
-        source = _row(s.source_index, "source", name, f"{where}: {side}: ")
-        if s.sources.stream[source] != stream:
-            raise ProblemError(
-                f"{where}: {side}: {name!r} belongs to {s.sources.stream[source]!r}; the {side} "
-                f"stream of {s.joins.ids[join]!r} is {stream!r}"
-            )
-        sources.append(source)
-    return join, sources[0], sources[1]
-
-
-def _start_pairs(
-    placer: Placer, pairs: list[tuple[int, int, int, float]], overload: bool, where: str
-) -> None:
-    """Place new pairs.
-
-    Args:
-        placer: places them.
-        pairs: operator, left source, right source and output rate (tuples/s) of each.
-        overload: whether nodes may be overloaded.
-        where: name of the event in errors.
-    """
-    s, p, nodes = placer.state, placer.state.pairs, placer.state.sources.node
-    s.on_undo(setattr, p, "used", p.used)
-    s.put(s.alive_pairs, 0, s.alive_pairs[0] + len(pairs))
-    known: set[tuple[int, int, int]] = set()
-    added, output_rate_of = [], f"{where}: output_rate"
-    for join, left, right, output_rate in pairs:
-        if left == right:
-            raise ProblemError(f"{where}: pairs the source {s.sources.ids[left]!r} with itself")
-        if (join, left, right) in known:
-            names = f"{s.sources.ids[left]!r} and {s.sources.ids[right]!r}"
-            raise ProblemError(f"{where}: the pair of {names} is given twice")
-        known.add((join, left, right))
-        row, sink = p.used, s.joins.sink[join]
-        p.used = row + 1
-        left_node, right_node = nodes.item(left), nodes.item(right)
-        p.row[row] = left, right, left_node, right_node, sink, NOWHERE, -1, -1
-        p.join[row] = join
-        s.name_pair(row)
-        p.output[row] = output = _positive(output_rate, output_rate_of)
-        p.alive[row] = True
-        s.changed.add(row)
-        s.emit(sink, output)
-        s.bind(s.pairs_of_source, left, row)
-        s.bind(s.pairs_of_source, right, row)
-        s.bind(s.pairs_of_join, join, row)
-        added.append(row)
-    placer.place_all(_largest_first(s, added), overload, recompute=True)
-
-
-def _pair(s: LiveState, join: int, left: int, right: int) -> int | None:
-    """The row of a pair; None if it does not exist."""
-    p = s.pairs
-    of_both = s.pairs_of_source.of(left), s.pairs_of_source.of(right)
-    for pair in min(of_both, key=len):
-        if p.row[pair, : RIGHT + 1].tolist() == [left, right] and p.join.item(pair) == join:
-            return pair
-    return None
-
-
-def add_pair(placer: Placer, event: AddPair, overload: bool) -> None:
-    """An operator joins two more sources."""
-    s = placer.state
-    join = _row(s.join_index, "operator", event.operator)
-    ends = _ends(s, join, event.left, event.right, "add-pair")
-    if _pair(s, *ends) is not None:
-        raise ProblemError(
-            f"add-pair: {event.operator!r} joins {event.left!r} and {event.right!r} already"
-        )
-    _start_pairs(placer, [(*ends, event.output_rate)], overload, "add-pair")
-
-
-def remove_pair(placer: Placer, event: RemovePair, overload: bool) -> None:
-    """An operator no longer joins two sources."""
-    s = placer.state
-    join = _row(s.join_index, "operator", event.operator)
-    pair = _pair(s, *_ends(s, join, event.left, event.right, "remove-pair"))
-    if pair is None:
-        raise ProblemError(
-            f"remove-pair: {event.operator!r} does not join {event.left!r} and {event.right!r}"
-        )
-    _drop_pairs(s, [pair])
-
-
-def add_operator(placer: Placer, event: AddOperator, overload: bool) -> None:
-    """A query starts: an operator with its pairs."""
-    s, new_operator = placer.state, event.operator
-    where = f"add-operator {new_operator.id!r}"
-    if new_operator.id in s.join_index:
-        raise ProblemError(f"{where}: there is an operator of that name")
-    sink = _row(s.node_index, "node", new_operator.sink, f"{where}: sink: ")
-    tags, memory = "", math.nan
-    if new_operator.requires is not UNSET:
-        tags = ",".join(_or(new_operator.requires.tags, []))
-        memory = _or(new_operator.requires.memory, math.nan)
-    row, requirement = len(s.joins), s.number_of(tags, memory)
-    s.joins.append(
-        new_operator.id,
-        new_operator.left,
-        new_operator.right,
-        sink,
-        tags,
-        memory,
-        requirement,
-        True,
-    )
-    s.on_undo(s.joins.pop)
-    s.put(s.join_index, new_operator.id, row)
-    s.bind(s.sinks_on, sink, row)
-    for stream in dict.fromkeys((new_operator.left, new_operator.right)):
-        s.put(s.joined_streams, stream, s.joined_streams.get(stream, 0) + 1)
-        if not s.stream_sources.get(stream, 0):
-            s.put(s.emptied, stream, None)
-    pairs = [
-        (*_ends(s, row, pair.left, pair.right, where), pair.output_rate) for pair in event.pairs
-    ]
-    _start_pairs(placer, pairs, overload, where)
-
-
-def remove_operator(placer: Placer, event: RemoveOperator, overload: bool) -> None:
-    """A query ends: an operator, and all its joins with it."""
-    s = placer.state
-    row = _row(s.join_index, "operator", event.operator)
-    _drop_pairs(s, sorted(s.pairs_of_join.of(row)))
-    sink = s.joins.sink[row]
-    s.set(s.joins.alive, row, False)
-    s.drop(s.join_index, event.operator)
-    s.unbind(s.sinks_on, sink, row)
-    if not s.sinks_on.of(sink):
-        s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
-    for stream in dict.fromkeys((s.joins.left[row], s.joins.right[row])):
-        s.put(s.joined_streams, stream, s.joined_streams[stream] - 1)
-        if s.joined_streams[stream] == 0:
-            s.drop(s.emptied, stream)
-    for table in (placer.pinned, placer.state_bytes):
-        s.drop(table, event.operator)
+    s.demand.add_source(placer, row, event, overload)
 
 
 def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
     """A source ends, and its joins with it."""
-    _drop_source(placer.state, _row(placer.state.source_index, "source", event.source))
+    source = row_of(placer.state.source_index, "source", event.source)
+    _drop_source(placer, source, overload)
 
 
-def _drop_source(s: LiveState, source: int) -> None:
-    """Remove a source and its pairs."""
-    rows = s.sources
-    _drop_pairs(s, sorted(s.pairs_of_source.of(source)), source)
+def _drop_source(placer: Placer, source: int, overload: bool) -> None:
+    s, rows = placer.state, placer.state.sources
     s.set(rows.alive, source, False)
     s.drop(s.source_index, rows.ids[source])
-    stream = rows.stream[source]
-    s.put(s.stream_sources, stream, s.stream_sources[stream] - 1)
-    if s.stream_sources[stream] == 0 and s.joined_streams.get(stream, 0):
-        s.put(s.emptied, stream, None)
     s.unbind(s.sources_on, rows.node.item(source), source)
-
-
-def _drop_pairs(s: LiveState, pairs: list[int], leaving: int = -1) -> None:
-    """Remove pairs.
-
-    Args:
-        s: the state.
-        pairs: their rows.
-        leaving: a source that is removed, too; its own list of pairs needs no update.
-    """
-    p = s.pairs
-    s.changed.keep(np.array(pairs, np.int64))
-    for pair in pairs:
-        s.detach(pair)
-        s.set(p.alive, pair, False)
-        left, right, _, _, sink, _, _, _ = p.row[pair].tolist()
-        s.emit(sink, -p.output.item(pair))
-        for source in (left, right):
-            if source != leaving:
-                s.unbind(s.pairs_of_source, source, pair)
-        s.unbind(s.pairs_of_join, p.join.item(pair), pair)
-    s.put(s.alive_pairs, 0, s.alive_pairs[0] - len(pairs))
+    s.demand.drop_source(placer, source, overload)
 
 
 def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:
-    """A source's rate changes; its joins stay where they still fit."""
+    """A source's rate changes; what reads it stays where it still fits."""
     s = placer.state
-    source = _row(s.source_index, "source", event.source)
-    rate = _positive(event.rate, "change-rate: rate")
-    rates, p = s.sources.rate, s.pairs
-    pairs = sorted(s.pairs_of_source.of(source))
-    placed = {pair: s.detach(pair) for pair in pairs}
-    old_rate = rates.item(source)
-    s.set(rates, source, rate)
-    for pair in pairs:
-        left, right, before = p.row.item(pair, LEFT), p.row.item(pair, RIGHT), p.output.item(pair)
-        other = rates.item(right if left == source else left)
-        # A join emits in proportion to its slower input (`nova_core.model.matching`).
-        output = before * (min(rate, other) / min(old_rate, other))
-        if not 0 < output < math.inf:  # only then are the words worth their time
-            _positive(output, f"change-rate: rate {rate}: output_rate of a pair")
-        s.set(p.output, pair, output)
-        s.emit(p.row.item(pair, SINK), output - before)
-    by_rate = s.objective == "network-usage"
-    if by_rate:
-        s.recompute_points(pairs)
-    _put_back(placer, placed, overload)
-    if by_rate:
-        placer.improve_all(pairs)
-
-
-def _put_back(placer: Placer, placed: dict[int, int | Pieces | None], overload: bool) -> None:
-    """Place pairs where they were if they still fit, the largest first."""
-    for pair in _largest_first(placer.state, placed):
-        before = placed[pair]
-        if before is None:
-            placer.place(pair, overload)
-        else:
-            placer.stay(pair, before, overload)
-
-
-def move_sink(placer: Placer, event: MoveSink, overload: bool) -> None:
-    """An operator's result goes to another node; its joins move if that gains enough."""
-    s = placer.state
-    join = _row(s.join_index, "operator", event.operator)
-    node = _row(s.node_index, "node", event.node, "move-sink: ")
-    pairs = sorted(s.pairs_of_join.of(join))
-    limited = bool(s.link_free)
-    placed = {pair: s.detach(pair) for pair in pairs} if limited else {}
-    old = s.joins.sink[join]
-    s.unbind(s.sinks_on, old, join)
-    s.set(s.joins.sink, join, node)
-    s.bind(s.sinks_on, node, join)
-    if pairs:
-        rows = np.array(pairs)
-        s.changed.keep(rows)
-        s.pairs.row[rows, SINK] = node
-        output = math.fsum(s.pairs.output[rows].tolist())
-        s.emit(old, -output)
-        s.emit(node, output)
-        if not s.sinks_on.of(old):
-            s.put(s.arriving, old, 0.0)  # exactly, without rounding errors
-    if limited:
-        s.recompute_points(pairs)
-        _put_back(placer, placed, overload)
-        placer.improve_all(pairs)
-    else:
-        placer.recompute_all(pairs)
+    source = row_of(s.source_index, "source", event.source)
+    s.demand.change_rate(placer, source, positive(event.rate, "change-rate: rate"), overload)
 
 
 def pin(placer: Placer, event: Pin, overload: bool) -> None:
     """Pin an operator's instances to their nodes, or unpin them."""
     s = placer.state
-    _row(s.join_index, "operator", event.operator)
+    if event.operator not in s.demand.names():
+        raise ProblemError(unknown("operator", event.operator, s.demand.names()))
     if event.pinned:
         s.put(placer.pinned, event.operator, True)
     else:
@@ -729,12 +464,13 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
         budget -= len(s.changed) - before
         if budget <= 0:
             return
-    p = s.pairs
-    whole = np.flatnonzero(p.alive[: p.used] & (p.host[: p.used] != IN_PIECES))
-    weights = _all_weights(placer, whole)
-    loss = kernels.losses(
-        s.nodes.position, s.nodes.extra, p.row, p.point, weights, whole, p.host[whole]
-    )
+    o = s.operators
+    alive = o.alive[: o.used]
+    linked = np.flatnonzero(alive & (o.row[: o.used, LINKED] > 0))
+    if len(linked):
+        budget -= _rebalance_linked(placer, linked.tolist(), budget)
+    whole = np.flatnonzero(alive & (o.host[: o.used] != IN_PIECES))
+    loss = kernels.losses(s.tables, whole)
     # The queue is in the order of upper bounds of gains.
     queue = [(-value, pair) for value, pair in zip(loss.tolist(), whole.tolist(), strict=True)]
     heapq.heapify(queue)
@@ -742,7 +478,7 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
         most, pair = heapq.heappop(queue)
         if -most <= placer.threshold(pair, 0.0) or placer.is_pinned(pair) or placer.rests(pair):
             continue
-        if int(p.host[pair]) == IN_PIECES or pair in s.changed:
+        if int(o.host[pair]) == IN_PIECES or pair in s.changed:
             continue
         if placer.improve(pair):
             budget -= 1
@@ -750,13 +486,17 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
             budget -= 2
 
 
-def _all_weights(placer: Placer, pairs: Ints) -> Floats:
-    """(k, 3) weights of pairs' legs."""
-    s, p = placer.state, placer.state.pairs
-    if s.objective != "network-usage":
-        return np.tile(s.weights(0), (len(pairs), 1))
-    rate = s.sources.rate
-    return np.stack([rate[p.left[pairs]], rate[p.right[pairs]], p.output[pairs]], axis=1)
+def _rebalance_linked(placer: Placer, linked: list[int], budget: int) -> int:
+    """Improve operators that feed each other, query by query; how many moves that took."""
+    s = placer.state
+    made = 0
+    for group in s.demand.groups(linked):
+        before = len(s.changed)
+        if made + len(group) > budget:
+            continue
+        placer.improve_all(group)
+        made += sum(1 for one in group[: len(s.changed) - before] if one in s.changed)
+    return made
 
 
 def _swap(placer: Placer, pair: int) -> bool:
@@ -764,21 +504,21 @@ def _swap(placer: Placer, pair: int) -> bool:
 
     The resident goes to the cheapest host with room, or to the host that the join leaves.
     """
-    s, p = placer.state, placer.state.pairs
-    share, weights = s.whole_share(pair), s.weights(pair)
-    here, now = int(p.host[pair]), placer.cost(pair)
+    s, o = placer.state, placer.state.operators
+    share = s.whole_share(pair)
+    here, now = int(o.host[pair]), placer.cost(pair)
     need = placer.need(share.size)
     best, choice = 0.0, None
-    for node, cost in placer.near(pair, weights, -math.inf, tuning.SWAPS):
+    for node, cost in placer.near(pair, WHOLE, -math.inf, tuning.SWAPS):
         gain = now - cost
         if gain <= best + placer.threshold(pair, now):
             break
         if node == here or s.nodes.capacity[node] < need or not s.links_fit(pair, node, share):
             continue
         for other in placer.movable(node)[: tuning.SWAP_RESIDENTS]:
-            if p.host[other] == IN_PIECES or placer.rests(other):
+            if o.host[other] == IN_PIECES or placer.rests(other):
                 continue
-            other_share, other_weights = s.whole_share(other), s.weights(other)
+            other_share = s.whole_share(other)
             if s.nodes.free[node] + other_share.size < need:
                 continue
             other_now = placer.cost(other)
@@ -790,7 +530,7 @@ def _swap(placer: Placer, pair: int) -> bool:
             if s.nodes.free[here] + share.size >= placer.need(other_share.size) and (
                 s.index.meets(here, s.requirement(other)) and s.links_fit(other, here, other_share)
             ):
-                places.append((here, placer.cost_on(other, other_weights, here)))
+                places.append((here, placer.cost_on(other, WHOLE, here)))
             for target, target_cost in places:
                 total = gain + other_now - target_cost - margin
                 if total > max(best, 1e-9 * now):
@@ -809,15 +549,10 @@ def check_problem(state: LiveState) -> None:
     """Refuse an event whose result is not a valid problem.
 
     Raises:
-        ProblemError: when no pair is left, or a joined stream has no source.
+        ProblemError: when nothing is left to place, or a stream that is read has no source.
         NoRoomError: when a sink's capacity is below the rate that arrives.
     """
-    if state.alive_pairs[0] == 0:
-        raise ProblemError("the event would leave no pair to join")
-    for stream in state.emptied:
-        raise ProblemError(
-            f"the event would leave stream {stream!r}, which an operator joins, without a source"
-        )
+    state.demand.check()
     for sink in state.sinks_changed:
         arrives, fits = state.arriving.get(sink, 0.0), state.nodes.capacity.item(sink)
         if arrives > fits * (1 + TOLERANCE):
@@ -830,6 +565,20 @@ def check_problem(state: LiveState) -> None:
 
 Handler = Callable[[Placer, Any, bool], None]
 
+
+def _of_demand(name: str) -> Handler:
+    """What a problem's demand does; a problem of the other kind has no such events."""
+
+    def handle(placer: Placer, event: Any, overload: bool) -> None:
+        does = getattr(placer.state.demand, name, None)
+        if does is None:
+            tag = type(event).__struct_config__.tag
+            raise ProblemError(f"{tag}: {placer.state.demand.lacks}")
+        does(placer, event, overload)
+
+    return handle
+
+
 HANDLERS: dict[type, Handler] = {
     AddWorker: add_worker,
     RemoveWorker: remove_worker,
@@ -839,12 +588,15 @@ HANDLERS: dict[type, Handler] = {
     ChangeLink: change_link,
     AddSource: add_source,
     RemoveSource: remove_source,
-    AddPair: add_pair,
-    RemovePair: remove_pair,
-    AddOperator: add_operator,
-    RemoveOperator: remove_operator,
+    AddPair: _of_demand("add_pair"),
+    RemovePair: _of_demand("remove_pair"),
+    AddOperator: _of_demand("add_operator"),
+    RemoveOperator: _of_demand("remove_operator"),
+    AddQuery: _of_demand("add_query"),
+    RemoveQuery: _of_demand("remove_query"),
+    ChangeSelectivity: _of_demand("change_selectivity"),
     ChangeRate: change_rate,
-    MoveSink: move_sink,
+    MoveSink: _of_demand("move_sink"),
     Pin: pin,
     Rebalance: rebalance,
 }

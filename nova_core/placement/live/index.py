@@ -7,6 +7,7 @@ import numpy as np
 from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.live import host_tree as trees
 from nova_core.placement.kernels.live import hosts as kernels
+from nova_core.placement.kernels.live.tables import shared_tree
 
 # A tree is rebuilt after this many changes plus half of its hosts.
 _FEW = 1024
@@ -18,7 +19,7 @@ class HostIndex:
     Rebuilding it from time to time costs each change a constant share.
 
     Attributes:
-        tree: to be searched and changed by kernels.
+        tree: to be searched and changed by kernels; another one once it was built anew.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class HostIndex:
         tree = trees.empty_tree(len(offer), len(node), hubs, requirements)
         self.tree = tree._replace(offer=offer[: len(tree.offer)])
         trees.fill(self.tree, rows, node)
+        self._shared = shared_tree(self.tree)
         self._offer, self._requirements = offer, requirements
         self._changes_left = len(node) // 2 + _FEW
         self._deepest = 2 * max(1, len(node) // trees.FILL).bit_length() + 12
@@ -63,6 +65,7 @@ class HostIndex:
         slot[:, :known] = tree.slot
         offer = self._offer[: nodes if self._requirements else 0]
         self.tree = tree._replace(slot=slot, offer=offer)
+        self._shared = shared_tree(self.tree)
 
     def meets(self, node: int, requirement: int) -> bool:
         """Whether a node is a host that meets a requirement, counted from 1; 0 for none."""
@@ -86,17 +89,17 @@ class HostIndex:
         if row is not None:
             self._offer[node] = offer
         values = _NO_ROW if row is None else row
-        answer = kernels.replace_host(*self.tree, node, values, self._deepest)
+        answer = kernels.replace_host(self._shared, node, values, self._deepest)
         if answer == trees.NO_ROOM:
             self._build_anew()
-            kernels.replace_host(*self.tree, node, values, self._deepest)
+            kernels.replace_host(self._shared, node, values, self._deepest)
         self._changes_left -= 1
         if answer == trees.TOO_DEEP or self._changes_left < 0:
             self._build_anew()
 
     def set_free(self, node: int, free: float) -> None:
         """Set the free capacity of a node, if it is a host."""
-        kernels.set_host_free(*self.tree, node, free)
+        kernels.set_host_free(self._shared, node, free)
 
     def most_room(self, requirement: int) -> float:
         """Greatest free capacity of a host that meets a requirement, tuples/s; 0 without hosts."""

@@ -30,7 +30,7 @@ from nova_core.placement.live.live_placement import LivePlacement
 from nova_core.placement.live.policy import Policy
 from nova_core.placement.live.segment_log import SegmentLog
 
-VERSION = 1
+VERSION = 2
 _STATE, _LOG = "state-", "events-"
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 

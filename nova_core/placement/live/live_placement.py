@@ -14,22 +14,25 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.live.changes import delta_of
-from nova_core.placement.live.documents import plan_of, problem_of
+from nova_core.placement.live.documents import plan_of, problem_of, rows_of
 from nova_core.placement.live.events import (
     AddOperator,
     AddPair,
+    AddQuery,
     AddSource,
     AddWorker,
     Batch,
     ChangeCapacity,
     ChangeLink,
     ChangeRate,
+    ChangeSelectivity,
     Event,
     FailNode,
     MoveNode,
     MoveSink,
     Rebalance,
     RemoveOperator,
+    RemoveQuery,
     RemoveSource,
     RemoveWorker,
 )
@@ -71,9 +74,11 @@ class LivePlacement:
         self._state = LiveState(problem, plan)
         self._state.version = version
         self.policy = policy
-        for name in (*policy.pinned, *policy.state_bytes):
-            if name not in self._state.join_index:
-                known = ", ".join(self._state.joins.ids[:8])
+        named = (*policy.pinned, *policy.state_bytes)
+        names = self._state.demand.names() if named else ()
+        for name in named:
+            if name not in names:
+                known = ", ".join(list(names)[:8])
                 raise ProblemError(f"live: policy: unknown operator {name!r}; there are {known}")
         self._placer = Placer(self._state, policy)
 
@@ -102,34 +107,33 @@ class LivePlacement:
         return plan_of(self._state, problem or self.problem())
 
     def reach(self, event: Event) -> int:
-        """How many joins an event concerns: an estimate of its time before it is applied.
+        """How many operators an event concerns: an estimate of its time before it is applied.
 
-        Joins that move to make room for them are not counted.
+        Operators that move to make room for them are not counted.
         """
         s = self._state
         if isinstance(event, Batch):
             return sum(self.reach(each) for each in event.events)
         if isinstance(event, Rebalance):
-            return s.alive_pairs[0]
-        if isinstance(event, AddSource):
+            return int(s.operators.alive[: s.operators.used].sum())
+        if isinstance(event, AddSource) and event.joins is not msgspec.UNSET:
             return len(event.joins)
         if isinstance(event, AddOperator):
             return len(event.pairs)
+        if isinstance(event, AddQuery):
+            return len(event.query.operators)
         if isinstance(event, MoveSink | RemoveOperator):
-            return len(s.pairs_of_join.of(s.join_index.get(event.operator, -1)))
+            return len(s.demand.of(event.operator))
+        if isinstance(event, RemoveQuery | ChangeSelectivity):
+            return len(s.demand.of(event.query))
         if isinstance(event, ChangeRate | RemoveSource):
-            return len(s.pairs_of_source.of(s.source_index.get(event.source, -1)))
+            return len(s.demand.reading(s.source_index.get(event.source, -1)))
         if isinstance(event, ChangeLink):
             ends = (s.node_index.get(name, -1) for name in (event.source_node, event.target_node))
             return sum(len(s.residents.of(node)) for node in ends)
         if isinstance(event, ChangeCapacity | FailNode | MoveNode | RemoveWorker):
             node = s.node_index.get(event.node, -1)
-            sources, sinks = list(s.sources_on.of(node)), list(s.sinks_on.of(node))
-            return (
-                len(s.residents.of(node))
-                + sum(len(s.pairs_of_source.of(source)) for source in sources)
-                + sum(len(s.pairs_of_join.of(join)) for join in sinks)
-            )
+            return len(s.residents.of(node)) + len(s.demand.around(node))
         return 1
 
     # --- applying ---------------------------------------------------------------------------------
@@ -198,7 +202,7 @@ class LivePlacement:
                 nodes += 1
             elif kind is AddSource:
                 sources += 1
-                pairs += len(each.joins)
+                pairs += 0 if each.joins is msgspec.UNSET else len(each.joins)
             elif kind is AddOperator:
                 pairs += len(each.pairs)
             elif kind is AddPair:
@@ -259,22 +263,24 @@ class LivePlacement:
         """
         live = cls(problem, plan, policy)
         live._state.version = version
-        pairs = len(problem.matrix)
-        for pair, when in moved.items():
-            if not (0 <= pair < pairs and 0 <= when <= version):
+        operators = plan.operator_count
+        for row, when in moved.items():
+            if not (0 <= row < operators and 0 <= when <= version):
                 raise PlanError(
-                    f"live: pair {pair} is said to have moved at version {when}; there are {pairs} "
-                    f"pairs and {version} versions"
+                    f"live: operator {row} is said to have moved at version {when}; there are "
+                    f"{operators} operators and {version} versions"
                 )
         live._set_moved(moved)
         return live
 
     def moved(self) -> dict[int, int]:
-        """The version at which pairs moved last, by row of the plan's problem."""
-        p = self._state.pairs
-        moved = p.moved[: p.used][p.alive[: p.used]]
-        return {pair: int(moved[pair]) for pair in np.flatnonzero(moved >= 0).tolist()}
+        """The version at which operators moved last, by row of the plan."""
+        o, moved = self._state.operators, self._state.operators.moved
+        alive = np.flatnonzero(o.alive[: o.used])
+        rows = rows_of(self._state, self.problem())[alive]
+        found = moved[alive] >= 0
+        return dict(zip(rows[found].tolist(), moved[alive][found].tolist(), strict=True))
 
     def _set_moved(self, moved: dict[int, int]) -> None:
-        for pair, when in moved.items():
-            self._state.pairs.moved[pair] = when
+        for row, when in moved.items():
+            self._state.operators.moved[row] = when

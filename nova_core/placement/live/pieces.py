@@ -1,4 +1,4 @@
-"""A join that runs in pieces: its partitions, its rectangles and what each node receives of it."""
+"""An operator that runs in pieces: its partitions, its rectangles and what each node receives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nova_core.model.key_ranges import KeyRanges
+from nova_core.model.queries import Join
 from nova_core.placement.kernels.merge import merge_rectangles
 
 
 class Piece(NamedTuple):
-    """A rectangle of a pair's grid on a node."""
+    """A rectangle of an operator's grid on a node; without a left partition, it combines others."""
 
     node: int
     left: int
@@ -32,6 +34,11 @@ class Piece(NamedTuple):
         """Pairs of partitions it joins."""
         return self.shape[0] * self.shape[1]
 
+    @property
+    def combines(self) -> bool:
+        """Whether it combines the results of the other pieces."""
+        return self.left == self.left_end
+
     def split(self, side: int, at: int) -> tuple[Piece, Piece]:
         """Two pieces: one with the first ``at`` partitions of an input, and the other."""
         if side == 0:
@@ -40,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a node receives and emits for a pair, tuples/s."""
+    """What a node receives and emits for an operator, tuples/s."""
 
     left: float
     right: float
@@ -54,45 +61,108 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Pieces:
-    """A pair that is cut.
+    """An operator that is cut.
 
     Attributes:
         left: rates of the left input's partitions, tuples/s.
-        right: of the right input's.
-        pieces: ordered by left, then right partition; together they are the whole grid.
+        right: of the right input's; an operator with one input has one, of no rate.
+        pieces: ordered by left, then right partition; together they are the whole grid, besides
+            one that may combine them.
+        join: what is joined, where it is cut by its keys.
     """
 
     left: tuple[float, ...]
     right: tuple[float, ...]
     pieces: tuple[Piece, ...]
+    join: Join | None = None
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
         """Where it runs, each node once, in ascending order."""
         return tuple(sorted({piece.node for piece in self.pieces}))
 
-    def shares(self, left: float, right: float, output: float) -> dict[int, Share]:
+    @cached_property
+    def combined(self) -> bool:
+        """Whether the pieces' results are combined."""
+        return any(piece.combines for piece in self.pieces)
+
+    @cached_property
+    def _ranges(self) -> KeyRanges | None:
+        return None if self.join is None else KeyRanges.of(self.join, np.array(self.left))
+
+    def share(self, piece: Piece, whole: Share) -> Share:
+        """What the host of a piece receives and emits.
+
+        Args:
+            piece: one of this operator.
+            whole: of the whole operator.
+        """
+        left = part_rate(self.left, piece.left, piece.left_end, whole.left)
+        if self.combined:
+            if not piece.combines:
+                return Share(left, 0.0, min(left, whole.output))
+            parts = [self.share(one, whole).output for one in self.pieces if not one.combines]
+            return Share(fsum(parts), 0.0, whole.output)
+        if self._ranges is not None:
+            bounds = np.array([piece.left]), np.array([piece.left_end])
+            ((received,), (emitted,)) = self._ranges.shares(*bounds)
+            return Share(left, whole.right * float(received), whole.output * float(emitted))
+        right = part_rate(self.right, piece.right, piece.right_end, whole.right)
+        return Share(left, right, whole.output * _of(left, whole.left) * _of(right, whole.right))
+
+    def shares(self, whole: Share) -> dict[int, Share]:
         """What each node receives, every distinct partition once.
 
         Args:
-            left: rate of the left source, tuples/s.
-            right: of the right one.
-            output: what the whole join emits.
+            whole: what the host of the whole operator would receive.
         """
         shares = {}
+        left, right, output = whole
         for node in self.nodes:
             mine = [piece for piece in self.pieces if piece.node == node]
+            if self.combined or self.join is not None:
+                shares[node] = Share(
+                    *map(fsum, zip(*(self.share(p, whole) for p in mine), strict=True))
+                )
+                continue
             shares[node] = Share(
                 distinct_rate(self.left, [(p.left, p.left_end) for p in mine], left),
                 distinct_rate(self.right, [(p.right, p.right_end) for p in mine], right),
                 fsum(
                     output
-                    * (part_rate(self.left, p.left, p.left_end, left) / left)
-                    * (part_rate(self.right, p.right, p.right_end, right) / right)
+                    * _of(part_rate(self.left, p.left, p.left_end, left), left)
+                    * _of(part_rate(self.right, p.right, p.right_end, right), right)
                     for p in mine
                 ),
             )
         return shares
+
+    def weights(
+        self, piece: Piece, whole: Share, sides: Sequence[int], by_rate: bool
+    ) -> list[float]:
+        """Shares of the weights of an operator's legs that a piece has.
+
+        Args:
+            piece: one of this operator.
+            whole: of the whole operator.
+            sides: of each leg the number of the input, -1 for an output.
+            by_rate: whether weights are rates; else they count replicas.
+        """
+        if self.combined:
+            if piece.combines:
+                return [1.0 if side < 0 else 0.0 for side in sides]
+            return [1.0 if piece.left <= side < piece.left_end else 0.0 for side in sides]
+        if by_rate or self.join is not None:
+            share = self.share(piece, whole)
+            left, right = _of(share.left, whole.left), _of(share.right, whole.right)
+            of_side = {0: left, 1: right, -1: _of(share.output, whole.output)}
+            return [of_side.get(side, left) for side in sides]
+        return [piece.cells / (len(self.left) * len(self.right))] * len(sides)
+
+
+def _of(part: float, whole: float) -> float:
+    """The share of a rate; what has no rate is there as a whole."""
+    return part / whole if whole else 1.0
 
 
 def part_rate(rates: Sequence[float], begin: int, end: int, whole: float) -> float:
@@ -100,20 +170,6 @@ def part_rate(rates: Sequence[float], begin: int, end: int, whole: float) -> flo
     if begin == 0 and end == len(rates):
         return whole
     return fsum(rates[begin:end])
-
-
-def piece_size(cut: Pieces, piece: Piece, whole: Share) -> float:
-    """What a host is charged for a piece of a join, tuples/s."""
-    return part_rate(cut.left, piece.left, piece.left_end, whole.left) + part_rate(
-        cut.right, piece.right, piece.right_end, whole.right
-    )
-
-
-def piece_share(cut: Pieces, piece: Piece, whole: Share) -> Share:
-    """What the host of a piece of a join receives and emits."""
-    left = part_rate(cut.left, piece.left, piece.left_end, whole.left)
-    right = part_rate(cut.right, piece.right, piece.right_end, whole.right)
-    return Share(left, right, whole.output * (left / whole.left) * (right / whole.right))
 
 
 def distinct_rate(rates: Sequence[float], ranges: Sequence[tuple[int, int]], whole: float) -> float:

@@ -1,27 +1,29 @@
-"""Placing joins one at a time: whole if possible, else in pieces, else by moving another join.
+"""Placing operators: whole if possible, else in pieces, else by moving another one.
 
-Phase III of the paper (section 3.4) for one join at a time; the rest of the state does not change.
-A join goes to the host nearest to its virtual position, here and in
+Phase III of the paper (section 3.4) for what an event concerns; the rest of the state stays.
+An operator goes to the host nearest to its virtual position, here and in
 `nova_core.placement.kernels.live.settle`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from nova_core.model import key_ranges
 from nova_core.model.problem import Floats
+from nova_core.placement.cutting import Cut
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.settle import Limits
-from nova_core.placement.kernels.live.tables import HOST, MOVED
+from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
 from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
-from nova_core.placement.live.pieces import Piece, Pieces, Share, merged, piece_share, piece_size
+from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
 from nova_core.placement.live.policy import Policy
-from nova_core.placement.live.state import LiveState
+from nova_core.placement.live.state import WHOLE, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE
 from nova_core.placement.partitioning import maximum_partition_rate, partition_rates
 
@@ -53,38 +55,28 @@ class Placer:
         self.pinned = dict.fromkeys(policy.pinned, True)
         self.state_bytes = dict(policy.state_bytes)
         self._largest = float(state.largest * (1 + SLACK))
-        self._limits = np.array(
+        self.limits = np.array(
             Limits(policy.gain, policy.gain_share, state.c_min, self._largest, 1 - SLACK)
         )
         self._node, self._cost = np.empty(1, np.int64), np.empty(1)
 
     # --- searching --------------------------------------------------------------------------------
 
-    def near(self, pair: int, weights: Floats, need: float, count: int) -> list[Choice]:
-        """Hosts with room near a pair's virtual position and its cost there, cheapest first.
+    def near(self, operator: int, weights: Floats, need: float, count: int) -> list[Choice]:
+        """Hosts with room near an operator's virtual position and its cost there, cheapest first.
 
         Args:
-            pair: decides virtual position and requirement.
-            weights: (3,) of the legs of the share to place.
+            operator: decides virtual position and requirement.
+            weights: of the legs of the piece to place, or `WHOLE`.
             need: tuples/s a host must have free; minus infinity for any host.
             count: how many of the nearest are compared.
         """
-        s, n = self.state, self.state.nodes
+        s = self.state
         node, cost = self._node, self._cost
         if count != 1:
             node, cost = np.empty(count, np.int64), np.empty(count)
         filled = kernels.cheapest(
-            *s.index.tree,
-            n.position,
-            n.extra,
-            s.pairs.row,
-            s.pairs.point,
-            pair,
-            weights,
-            need,
-            s.requirement(pair),
-            node,
-            cost,
+            s.tables, operator, weights, need, s.requirement(operator), node, cost
         )
         return list(zip(node[:filled].tolist(), cost[:filled].tolist(), strict=True))
 
@@ -92,197 +84,208 @@ class Placer:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
         return max(size, self.state.c_min) * (1 - SLACK)
 
-    def cheapest(self, pair: int, weights: Floats, share: Share) -> Choice | None:
-        """The cheapest near host with room for a share of a pair, and its cost there."""
+    def cheapest(self, operator: int, weights: Floats, share: Share) -> Choice | None:
+        """The cheapest near host with room for a share of an operator, and its cost there."""
         need, count = self.need(share.size), 1
         while True:
-            choices = self.near(pair, weights, need, count)
+            choices = self.near(operator, weights, need, count)
             for host, cost in choices:
-                if self.state.links_fit(pair, host, share):
+                if self.state.links_fit(operator, host, share):
                     return host, cost
             if len(choices) < count or count >= tuning.MOST_NEARBY:
                 return None
             count *= 4
 
-    def elsewhere(self, pair: int, node: int) -> Choice | None:
+    def elsewhere(self, operator: int, node: int) -> Choice | None:
         """Cheapest near host with room for a whole join, except ``node``, and its cost there."""
-        share, weights = self.state.whole_share(pair), self.state.weights(pair)
-        for host, cost in self.near(pair, weights, self.need(share.size), 2):
-            if host != node and self.state.links_fit(pair, host, share):
+        share = self.state.whole_share(operator)
+        for host, cost in self.near(operator, WHOLE, self.need(share.size), 2):
+            if host != node and self.state.links_fit(operator, host, share):
                 return host, cost
         return None
 
-    def cost_on(self, pair: int, weights: Floats, node: int) -> float:
-        """Objective of a share of a pair on a node."""
-        n, table = self.state.nodes, self.state.pairs.row
-        return float(kernels.host_cost(n.position, n.extra, table, pair, weights, node))
+    def cost_on(self, operator: int, weights: Floats, node: int) -> float:
+        """Objective of a piece of an operator on a node."""
+        return float(kernels.cost_on(self.state.tables, operator, weights, node))
 
-    def cost(self, pair: int) -> float:
-        """Objective of a pair where it runs."""
-        s, weights = self.state, self.state.weights(pair)
-        host = s.pairs.row.item(pair, HOST)
+    def cost(self, operator: int) -> float:
+        """Objective of an operator where it runs."""
+        s = self.state
+        host = s.operators.row.item(operator, HOST)
         if host != IN_PIECES:
-            return self.cost_on(pair, weights, host)
-        cut, whole = s.cuts[pair], s.whole_share(pair)
+            return self.cost_on(operator, WHOLE, host)
+        cut, whole = s.cuts[operator], s.whole_share(operator)
         return math.fsum(
-            self.cost_on(pair, self._piece_weights(weights, cut, piece, whole), piece.node)
+            self.cost_on(operator, s.piece_weights(operator, cut, piece, whole), piece.node)
             for piece in cut.pieces
         )
 
-    def _piece_weights(self, weights: Floats, cut: Pieces, piece: Piece, whole: Share) -> Floats:
-        """(3,) weights of a piece's legs, see `LiveState.weights` for those of the whole."""
-        if self.state.objective != "network-usage":
-            return weights * (piece.cells / (len(cut.left) * len(cut.right)))
-        return np.array(piece_share(cut, piece, whole))
-
     # --- placing ----------------------------------------------------------------------------------
 
-    def place(self, pair: int, overload: bool) -> None:
-        """Place an unplaced pair.
+    def place(self, operator: int, overload: bool) -> None:
+        """Place an unplaced operator.
 
         Args:
-            pair: the pair.
+            operator: what is placed.
             overload: whether to overload nodes near by when nothing else is left.
 
         Raises:
             NoRoomError: when it fits nowhere.
         """
         s = self.state
-        weights, share = s.weights(pair), s.whole_share(pair)
+        share = s.whole_share(operator)
         if share.size <= self._largest:
-            choice = self.cheapest(pair, weights, share)
+            choice = self.cheapest(operator, WHOLE, share)
             if choice is not None:
-                s.attach(pair, choice[0], share)
+                s.attach(operator, choice[0], share)
                 return
-        pieces, missing = self._cut(pair, s.sigma)
+        pieces, missing = self._cut(operator, s.sigma)
         if pieces is None:
-            if share.size <= s.largest and self._make_room(pair, weights, share):
+            if share.size <= s.largest and self._make_room(operator, share):
                 return
             for sigma in s.finer_sigmas:
-                pieces, missing = self._cut(pair, sigma)
+                pieces, missing = self._cut(operator, sigma)
                 if pieces is not None:
                     break
         if pieces is not None:
-            s.attach(pair, pieces)
+            s.attach(operator, pieces)
             return
-        if not overload or not self._spread(pair, weights, share):
-            most = s.index.most_room(s.requirement(pair))
+        if not overload or not self._spread(operator, share):
+            most = s.index.most_room(s.requirement(operator))
             raise NoRoomError(
-                f"{s.pair_names[pair]}: its {share.size:g} tuples/s fit on no worker, nor in "
+                f"{s.names[operator]}: its {share.size:g} tuples/s fit on no worker, nor in "
                 f"pieces (most room of one: {most:g})",
                 missing,
             )
 
-    def stay(self, pair: int, placed: int | Pieces, overload: bool) -> None:
-        """Put a pair back where it was, if it fits there under its present rates; else place it.
+    def stay(self, operator: int, placed: int | Pieces, overload: bool) -> None:
+        """Put an operator back where it was, if it fits there at its present rates; else place it.
 
         Raises:
             NoRoomError: when it fits nowhere, or is pinned and its node has no room.
         """
         s = self.state
-        whole = s.whole_share(pair)
-        fitted = self._refit(pair, placed, whole)
+        whole = s.whole_share(operator)
+        fitted = self._refit(operator, placed, whole)
         if fitted is not None:
-            s.attach(pair, fitted, whole)
+            s.attach(operator, fitted, whole)
             return
-        if self.is_pinned(pair) and not overload:
-            size = s.size(pair)
+        if self.is_pinned(operator) and not overload:
+            size = s.size(operator)
             nodes = placed.nodes if isinstance(placed, Pieces) else (placed,)
             free = math.fsum(max(0.0, s.nodes.free[node]) for node in nodes)
             raise NoRoomError(
-                f"{s.pair_names[pair]}: pinned where its {size:g} tuples/s no longer fit",
+                f"{s.names[operator]}: pinned where its {size:g} tuples/s no longer fit",
                 max(0.0, size - free),
             )
-        self.place(pair, overload)
+        self.place(operator, overload)
 
-    def _refit(self, pair: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
+    def _refit(self, operator: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
         """The same placement under present rates; None where it does not fit."""
         s = self.state
         if not isinstance(placed, Pieces):
             size = whole.size
-            fits = size <= self._largest and self._fits(pair, placed, whole, size)
+            fits = size <= self._largest and self._fits(operator, placed, whole, size)
             return placed if fits else None
         grid = len(placed.left), len(placed.right)
         for sigma in (s.sigma, *s.finer_sigmas):
-            left, right = self._partitions(whole, sigma)
-            if (len(left), len(right)) == grid:
+            rates = self._partitions(operator, whole, sigma, placed)
+            if (len(rates[0]), len(rates[1])) == grid:
                 break
         else:
             return None
-        placed = Pieces(left, right, placed.pieces)
+        placed = replace(placed, left=rates[0], right=rates[1])
         greatest: dict[int, float] = {}
         for piece in placed.pieces:
-            size = piece_size(placed, piece, whole)
+            size = placed.share(piece, whole).size
             greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
         if max(greatest.values()) > s.largest:
             return None
-        for node, share in placed.shares(*whole).items():
-            if not self._fits(pair, node, share, greatest[node]):
+        for node, share in placed.shares(whole).items():
+            if not self._fits(operator, node, share, greatest[node]):
                 return None
         return placed
 
-    def _fits(self, pair: int, node: int, share: Share, greatest: float) -> bool:
+    def _fits(self, operator: int, node: int, share: Share, greatest: float) -> bool:
         """Whether a node has room for a share, of which one instance is the greatest, tuples/s."""
         s, size = self.state, share.size
         lacks = s.lack(node, size, greatest) > SLACK * max(size, s.c_min)
-        return not lacks and s.links_fit(pair, node, share)
+        return not lacks and s.links_fit(operator, node, share)
 
     # --- cutting ----------------------------------------------------------------------------------
 
     def _partitions(
-        self, whole: Share, sigma: float | None
+        self, operator: int, whole: Share, sigma: float | None, like: Pieces | None = None
     ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Rates of both inputs' partitions (paper, Eqs. 7 and 8)."""
-        s, rates = self.state, (np.array(whole.left), np.array(whole.right))
+        """Rates of both inputs' partitions (paper, Eqs. 7 and 8), or of as many as another cut has.
+
+        Args:
+            operator: the operator.
+            whole: what its host receives.
+            sigma: how coarsely a grid is cut.
+            like: a cut of it.
+        """
+        s = self.state
+        if like is not None and like.join is not None:
+            cut = key_ranges.cut(like.join, whole.left, whole.right, len(like.left))
+            return tuple(cut.tolist()), (whole.right,)
+        if like is not None and like.combined:
+            return tuple(s.demand.input_rates(operator)), (0.0,)
+        if not whole.right:
+            count = 1 if like is None else len(like.left)
+            return (whole.left / count,) * count, (0.0,)
+        rates = np.array(whole.left), np.array(whole.right)
         limit = s.largest if math.isfinite(s.largest) else None
         maximum = float(maximum_partition_rate(*rates, sigma, limit))
         left, right = (partition_rates(rate, maximum) for rate in (whole.left, whole.right))
         return tuple(left.tolist()), tuple(right.tolist())
 
-    def _cut(self, pair: int, sigma: float | None) -> tuple[Pieces | None, float]:
-        """Pieces of a pair that fit somewhere; or None, and the capacity that is missing, tuples/s.
+    def _cut(self, operator: int, sigma: float | None) -> tuple[Pieces | None, float]:
+        """Pieces of an operator that fit somewhere; or None, and the missing capacity, tuples/s.
 
         The state does not change.
         """
-        s, whole = self.state, self.state.whole_share(pair)
-        left, right = self._partitions(whole, sigma)
+        s, whole = self.state, self.state.whole_share(operator)
+        with _Trial(self, operator) as hosts:
+            cut = s.demand.cut(operator, hosts, sigma, s.largest)
+        if cut is not None:
+            missing = _missing(cut)
+            return (None, missing) if missing else (_pieces(cut), 0.0)
+        if not whole.right:
+            return None, whole.size
+        left, right = self._partitions(operator, whole, sigma)
         if len(left) * len(right) == 1:
             return None, whole.size
-        cut = Pieces(left, right, ())
-        free_before: dict[int, float] = {}
+        grid = Pieces(left, right, ())
         placed: list[Piece] = []
         missing = 0.0
         waiting = [Piece(NOWHERE, 0, len(left), 0, len(right))]
-        while waiting:
-            piece = waiting.pop()
-            choice = self._host_of(pair, cut, piece, whole)
-            if choice is not None:
-                node = choice[0]
-                free = float(s.nodes.free[node])
-                free_before.setdefault(node, free)
-                share = piece_share(cut, piece, whole)
-                s.set_free(node, free - share.size)
-                s.use_links(pair, node, share, 1)
-                placed.append(piece._replace(node=node))
-            elif parts := self._in_two(pair, cut, piece, whole):
-                waiting.extend(parts)
-            else:
-                missing += piece_size(cut, piece, whole)
-        for piece in placed:
-            s.use_links(pair, piece.node, piece_share(cut, piece, whole), -1)
-        for node, free in free_before.items():
-            s.set_free(node, free)
-        return (None, missing) if missing else (merged(cut, placed, whole, self._largest), 0.0)
+        with _Trial(self, operator) as hosts:
+            while waiting:
+                piece = waiting.pop()
+                choice = self._host_of(operator, grid, piece, whole)
+                if choice is not None:
+                    share = grid.share(piece, whole)
+                    hosts.charge(choice[0], share.size)
+                    s.use_links(operator, choice[0], share, 1)
+                    placed.append(piece._replace(node=choice[0]))
+                elif parts := self._in_two(operator, grid, piece, whole):
+                    waiting.extend(parts)
+                else:
+                    missing += grid.share(piece, whole).size
+            for piece in placed:
+                s.use_links(operator, piece.node, grid.share(piece, whole), -1)
+        return (None, missing) if missing else (merged(grid, placed, whole, self._largest), 0.0)
 
-    def _host_of(self, pair: int, cut: Pieces, piece: Piece, whole: Share) -> Choice | None:
+    def _host_of(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Choice | None:
         """The cheapest near host with room for a piece of a cut, and its cost there."""
-        share = piece_share(cut, piece, whole)
+        share = cut.share(piece, whole)
         if share.size > self._largest:
             return None
-        weights = self._piece_weights(self.state.weights(pair), cut, piece, whole)
-        return self.cheapest(pair, weights, share)
+        weights = self.state.piece_weights(operator, cut, piece, whole)
+        return self.cheapest(operator, weights, share)
 
-    def _in_two(self, pair: int, cut: Pieces, piece: Piece, whole: Share) -> Sequence[Piece]:
+    def _in_two(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Sequence[Piece]:
         """Two pieces of one that has no host: the one that is placed next comes last.
 
         The larger part that a host takes at the least cost is split off; where no host takes any,
@@ -294,9 +297,9 @@ class Placer:
             for at in range(step, count, step):
                 parts = piece.split(side, at)
                 first, second = sorted(
-                    parts, key=lambda part: piece_size(cut, part, whole), reverse=True
+                    parts, key=lambda part: cut.share(part, whole).size, reverse=True
                 )
-                choice = self._host_of(pair, cut, first, whole)
+                choice = self._host_of(operator, cut, first, whole)
                 if choice is not None:
                     # Per cell, so that the smallest part is not always the cheapest.
                     value = choice[1] / first.cells
@@ -306,22 +309,22 @@ class Placer:
             return best[1:]
         # Without room for the smallest replica, halving is pointless.
         smallest = self.need(min(cut.left) + min(cut.right))
-        if piece.cells == 1 or s.index.most_room(s.requirement(pair)) < smallest:
+        if piece.cells == 1 or s.index.most_room(s.requirement(operator)) < smallest:
             return ()
         side = 0 if piece.shape[0] >= piece.shape[1] else 1
         return piece.split(side, piece.shape[side] // 2)
 
     # --- when nothing fits ------------------------------------------------------------------------
 
-    def _make_room(self, pair: int, weights: Floats, share: Share) -> bool:
+    def _make_room(self, operator: int, share: Share) -> bool:
         """Place a whole join on a host whose resident moves to another host with room."""
         s = self.state
         need = self.need(share.size)
-        for node, _ in self.near(pair, weights, -math.inf, tuning.SPREAD_NEARBY):
-            if s.nodes.capacity[node] < need or not s.links_fit(pair, node, share):
+        for node, _ in self.near(operator, WHOLE, -math.inf, tuning.SPREAD_NEARBY):
+            if s.nodes.capacity[node] < need or not s.links_fit(operator, node, share):
                 continue
             for other in self.movable(node):
-                if s.pairs.host[other] == IN_PIECES:
+                if s.operators.host[other] == IN_PIECES:
                     continue
                 if s.nodes.free[node] + s.size(other) < need:
                     continue
@@ -329,104 +332,141 @@ class Placer:
                 if choice is not None:
                     s.detach(other)
                     s.attach(other, choice[0])
-                    s.attach(pair, node)
+                    s.attach(operator, node)
                     return True
         return False
 
-    def _spread(self, pair: int, weights: Floats, share: Share) -> bool:
+    def _spread(self, operator: int, share: Share) -> bool:
         """Overload near nodes evenly; false when there is no host at all."""
         n = self.state.nodes
-        near = self.near(pair, weights, -math.inf, tuning.SPREAD_NEARBY)
+        near = self.near(operator, WHOLE, -math.inf, tuning.SPREAD_NEARBY)
         if not near:
             return False
         hosts = np.array([node for node, _ in near])
         capacity = n.capacity[hosts]
-        left, right = self._partitions(share, self.state.sigma)
+        left, right = self._partitions(operator, share, self.state.sigma)
         with np.errstate(invalid="ignore"):  # of hosts without a limit
             used = capacity - n.free[hosts]
         rows = evenly(np.array(left), np.array(right), used, capacity, 0).tolist()
         if len(rows) == 1:
-            self.state.attach(pair, int(hosts[rows[0][0]]))
+            self.state.attach(operator, int(hosts[rows[0][0]]))
             return True
         pieces = [Piece(int(hosts[host]), *rectangle) for host, *rectangle in rows]
-        self.state.attach(pair, merged(Pieces(left, right, ()), pieces, share, math.inf))
+        self.state.attach(operator, merged(Pieces(left, right, ()), pieces, share, math.inf))
         return True
 
     def movable(self, node: int) -> list[int]:
-        """Pairs that run on a node and are not pinned, the largest there first."""
-        pairs = [pair for pair in self.state.residents.of(node) if not self.is_pinned(pair)]
-        return sorted(pairs, key=lambda pair: (-self.state.shares(pair)[node].size, pair))
+        """Operators that run on a node and are not pinned, the largest there first."""
+        s = self.state
+        some = [one for one in s.residents.of(node) if not self.is_pinned(one)]
+        return sorted(s.demand.order(some), key=lambda one: -s.shares(one)[node].size)
 
     # --- moving by choice -------------------------------------------------------------------------
 
-    def is_pinned(self, pair: int) -> bool:
-        """Whether a pair's operator stays where it is."""
-        s = self.state
-        return bool(self.pinned) and s.joins.ids[s.pairs.join.item(pair)] in self.pinned
+    def is_pinned(self, operator: int) -> bool:
+        """Whether an operator stays where it is."""
+        return bool(self.pinned) and any(
+            name in self.pinned for name in self.state.demand.called(operator)
+        )
 
-    def threshold(self, pair: int, cost: float) -> float:
+    def threshold(self, operator: int, cost: float) -> float:
         """Gain a move must exceed, in the objective's unit."""
-        policy, s = self.policy, self.state
+        policy = self.policy
         threshold = policy.gain + policy.gain_share * cost
         if self.state_bytes:
-            state = self.state_bytes.get(s.joins.ids[s.pairs.join.item(pair)], 0.0)
-            threshold += policy.gain_per_byte * state
+            held = (self.state_bytes.get(name, 0.0) for name in self.state.demand.called(operator))
+            threshold += policy.gain_per_byte * max(held)
         return threshold
 
-    def rests(self, pair: int) -> bool:
-        """Whether a pair moved so recently that it stays."""
+    def rests(self, operator: int) -> bool:
+        """Whether an operator moved so recently that it stays."""
         if self.policy.cooldown == 0:
             return False
-        moved = self.state.pairs.row.item(pair, MOVED)
+        moved = self.state.operators.row.item(operator, MOVED)
         return moved >= 0 and self.state.version - moved < self.policy.cooldown
 
-    def improve(self, pair: int) -> bool:
-        """Move a pair to a cheaper host if that gains enough; returns whether it moved."""
+    def improve(self, operator: int) -> bool:
+        """Move an operator to a cheaper host if that gains enough; returns whether it moved."""
         s = self.state
-        if self.is_pinned(pair) or self.rests(pair):
+        if self.is_pinned(operator) or self.rests(operator):
             return False
-        share = s.whole_share(pair)
+        share = s.whole_share(operator)
         if share.size > self._largest:
             return False
-        choice = self.cheapest(pair, s.weights(pair), share)
+        choice = self.cheapest(operator, WHOLE, share)
         if choice is None:
             return False
-        now = self.cost(pair)
-        if now - choice[1] <= max(self.threshold(pair, now), 1e-9 * now):
+        now = self.cost(operator)
+        if now - choice[1] <= max(self.threshold(operator, now), 1e-9 * now):
             return False
-        s.detach(pair)
-        s.attach(pair, choice[0], share)
+        s.detach(operator)
+        s.attach(operator, choice[0], share)
         return True
+
+    def largest_first(self, some: Collection[int]) -> list[int]:
+        """Operators in the order in which they are placed."""
+        if len(some) < 2:
+            return list(some)
+        return sorted(self.state.demand.order(some), key=lambda one: -self.state.size(one))
+
+    def put_back(self, placed: Mapping[int, int | Pieces | None], overload: bool) -> None:
+        """Place operators where they were if they still fit, the largest first."""
+        for one in self.largest_first(placed):
+            before = placed[one]
+            if before is None:
+                self.place(one, overload)
+            else:
+                self.stay(one, before, overload)
 
     # --- many at once -----------------------------------------------------------------------------
 
-    def improve_all(self, pairs: Sequence[int]) -> None:
-        """`improve` pairs one after the other, in batches where room and gain alone decide."""
+    def improve_all(self, some: Sequence[int]) -> None:
+        """`improve` operators one after the other, in batches where room and gain alone decide."""
+        some, linked = self._apart(some)
+        for group in self.state.demand.groups(linked):
+            self._improve_together(group)
         if not self._room_and_gain_decide:
-            for pair in pairs:
-                self.improve(pair)
+            for one in some:
+                self.improve(one)
             return
-        for run, other in self._runs(pairs):
+        for run, other in self._runs(some):
             if run:
-                self.state.settle(run, self._limits)
+                self.state.settle(run, self.limits)
             if other is not None:
                 self.improve(other)
 
-    def recompute_all(self, pairs: list[int]) -> None:
-        """Recompute the virtual positions of pairs and `improve` each, in one batch if possible."""
-        if pairs and self._room_and_gain_decide and self._run_whole(pairs):
-            self.state.settle(pairs, self._limits, recompute=True)
+    def _improve_together(self, group: list[int]) -> None:
+        """`improve` operators of a query, all at once and then one by one."""
+        s = self.state
+        if not self.state_bytes:
+            free = [one for one in group if self._may_go(one)]
+            if len(free) > 1:
+                s.place_tree(free, self.limits)
+        for one in group:
+            self.improve(one)
+
+    def _may_go(self, one: int) -> bool:
+        """Whether an operator runs whole and is neither pinned nor at rest."""
+        s = self.state
+        whole = s.operators.row.item(one, HOST) >= 0 and s.size(one) <= self._largest
+        return whole and not self.is_pinned(one) and not self.rests(one)
+
+    def recompute_all(self, some: list[int]) -> None:
+        """Recompute virtual positions and `improve` each operator, in one batch if possible."""
+        alone, linked = self._apart(some)
+        if alone and not linked and self._room_and_gain_decide and self._run_whole(alone):
+            self.state.settle(list(alone), self.limits, recompute=True)
         else:
-            self.state.recompute_points(pairs)
-            self.improve_all(pairs)
+            self.state.recompute_points(some)
+            self.improve_all(some)
 
     def place_all(
-        self, pairs: Sequence[int], overload: bool, recompute: bool = False, leave: bool = False
+        self, some: Sequence[int], overload: bool, recompute: bool = False, leave: bool = False
     ) -> None:
-        """`place` pairs one after the other, in batches where all fit whole.
+        """`place` operators one after the other, in batches where all fit whole.
 
         Args:
-            pairs: the pairs.
+            some: the operators.
             overload: as for `place`.
             recompute: whether to compute their virtual positions first.
             leave: whether they are still on nodes that may no longer host them.
@@ -434,22 +474,24 @@ class Placer:
         Raises:
             NoRoomError: as `place`.
         """
+        alone, linked = self._apart(some)
         together = self._room_decides
-        if recompute and not (together and self._run_whole(pairs)):
-            self.state.recompute_points(list(pairs))
+        if recompute and (linked or not (together and self._run_whole(alone))):
+            self.state.recompute_points(list(some))
             recompute = False
         if leave:
-            for pair in pairs:
-                if not together or pair in self.state.cuts:
-                    self.state.detach(pair)
+            for one in some:
+                if not together or one in self.state.cuts:
+                    self.state.detach(one)
+        self._place_linked(linked, overload)
         if not together:
-            for pair in pairs:
-                self.place(pair, overload)
+            for one in alone:
+                self.place(one, overload)
             return
-        for run, other in self._runs(pairs):
+        for run, other in self._runs(alone):
             rest = run
             while rest:
-                settled = self.state.settle(rest, self._limits, recompute, leave)
+                settled = self.state.settle(rest, self.limits, recompute, leave)
                 if settled < len(rest):
                     self.state.detach(rest[settled])
                     self.place(rest[settled], overload)
@@ -457,9 +499,30 @@ class Placer:
             if other is not None:
                 self.place(other, overload)
 
+    def _place_linked(self, some: Sequence[int], overload: bool) -> None:
+        """Place operators that feed each other, those of a query together."""
+        s = self.state
+        for one in some:
+            s.detach(one)
+        for group in s.demand.groups(some):
+            whole = [one for one in group if s.size(one) <= self._largest]
+            if whole:
+                s.place_tree(whole, self.limits)
+            left = [one for one in group if s.operators.row.item(one, HOST) == NOWHERE]
+            for one in self.largest_first(left):
+                self.place(one, overload)
+
+    def _apart(self, some: Sequence[int]) -> tuple[Sequence[int], list[int]]:
+        """Operators that are linked with none, and the others."""
+        row, demand = self.state.operators.row, self.state.demand
+        if not demand.links_operators:
+            return some, []
+        linked = [one for one in some if row.item(one, LINKED)]
+        return [one for one in some if not row.item(one, LINKED)], linked
+
     @property
     def _room_and_gain_decide(self) -> bool:
-        """Whether room and gain alone decide which whole joins move."""
+        """Whether room and gain alone decide which whole operators move."""
         policy = self.policy
         restricted = self.pinned or policy.cooldown or self.state_bytes
         s = self.state
@@ -467,26 +530,77 @@ class Placer:
 
     @property
     def _room_decides(self) -> bool:
-        """Whether room and distance alone decide where a whole join may run."""
+        """Whether room and distance alone decide where a whole operator may run."""
+        return not (self.state.link_free or self.state.requirements)
+
+    def _run_whole(self, some: Sequence[int]) -> bool:
+        """Whether all of these operators run whole, with a leg to at most three nodes each."""
         s = self.state
-        # Network usage weighs the legs of each join by its own rates.
-        return not (s.link_free or s.requirements or s.objective == "network-usage")
+        whole = s.cuts.keys().isdisjoint(some)
+        few = not s.demand.many_legs or bool((s.operators.row[list(some), LEGS] <= 3).all())
+        return whole and few
 
-    def _run_whole(self, pairs: Sequence[int]) -> bool:
-        """Whether all of these pairs run whole."""
-        return self.state.cuts.keys().isdisjoint(pairs)
-
-    def _runs(self, pairs: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
-        """Pairs in order: a run of whole ones, and the one in pieces that follows, if any."""
+    def _runs(self, some: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
+        """Operators in order: a run of whole ones, and the one in pieces that follows, if any."""
         cuts = self.state.cuts
         if not cuts:
-            yield list(pairs), None
+            yield list(some), None
             return
         run: list[int] = []
-        for pair in pairs:
-            if pair in cuts:
-                yield run, pair
+        for one in some:
+            if one in cuts:
+                yield run, one
                 run = []
             else:
-                run.append(pair)
+                run.append(one)
         yield run, None
+
+
+class _Trial:
+    """Hosts that pieces of an operator are tried on; afterwards they are as before."""
+
+    def __init__(self, placer: Placer, operator: int) -> None:
+        self._placer, self._operator = placer, operator
+        self._before: dict[int, float] = {}
+
+    def __enter__(self) -> _Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node, free in self._before.items():
+            self._placer.state.set_free(node, free)
+
+    def take(self, required: float) -> int:
+        """The nearest host with room, or -1."""
+        found = self._placer.near(self._operator, WHOLE, self._placer.need(required), 1)
+        return found[0][0] if found else NOWHERE
+
+    def room(self, node: int) -> float:
+        """What a host has free, tuples/s."""
+        return self._placer.state.nodes.free.item(node)
+
+    def most_room(self) -> float:
+        """What the host with most room has free, tuples/s."""
+        s = self._placer.state
+        return s.index.most_room(s.requirement(self._operator))
+
+    def charge(self, node: int, required: float) -> None:
+        """Take room of a host, tuples/s."""
+        s = self._placer.state
+        free = s.nodes.free.item(node)
+        self._before.setdefault(node, free)
+        s.set_free(node, free - required)
+
+
+def _missing(cut: Cut) -> float:
+    """Tuples/s of the pieces of a cut that no host takes."""
+    left = cut.left.tolist()
+    missing = math.fsum(math.fsum(left[run.begin : run.end]) for run in cut.runs if run.node < 0)
+    return missing if cut.root is None or cut.root >= 0 else max(missing, 1.0)
+
+
+def _pieces(cut: Cut) -> Pieces:
+    runs = [Piece(run.node, run.begin, run.end, 0, 1) for run in cut.runs]
+    if cut.root is not None:
+        runs.insert(0, Piece(cut.root, 0, 0, 0, 1))
+    return Pieces(tuple(cut.left.tolist()), tuple(cut.right.tolist()), tuple(runs), cut.join)

@@ -1,4 +1,4 @@
-"""The state of a live placement: which nodes run which pairs, free capacities, and undo.
+"""The state of a live placement: which nodes run which operators, free capacities, and undo.
 
 Every change goes through a method that records the previous value, so that a refused event leaves
 the state unchanged.
@@ -6,41 +6,66 @@ the state unchanged.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from nova_core.errors import PlanError, ProblemError
-from nova_core.model.objectives import leg_weights
+from nova_core.model.objectives import link_weights
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Floats, Ints, Problem, pair_name
+from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.requirements import ANY_NODE, Rule, met_by, stream_rules
 from nova_core.model.verify import TOLERANCE
-from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.host_tree import offered
+from nova_core.placement.kernels.live.points import relax_points
 from nova_core.placement.kernels.live.settle import settle
-from nova_core.placement.kernels.live.tables import HOST, LEFT, RIGHT
+from nova_core.placement.kernels.live.tables import (
+    HOST,
+    LEFT,
+    LEG,
+    LEGS,
+    LINKED,
+    OUTPUT,
+    RIGHT,
+    SINK,
+    Legs,
+    Loads,
+    Operators,
+    Places,
+    Tables,
+    shared,
+)
+from nova_core.placement.kernels.live.trees import place_tree
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.index import HostIndex
-from nova_core.placement.live.pieces import Piece, Pieces, Share, piece_size
+from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
     IN_PIECES,
     NOWHERE,
-    ChangedPairs,
+    ChangedOperators,
     Incidence,
     JoinRows,
+    LegRows,
     NodeRows,
-    PairRows,
+    OperatorRows,
     Residents,
     SourceRows,
 )
 from nova_core.placement.live.undo import Undoable
 from nova_core.placement.partitioning import finer_sigmas
+from nova_core.queries.virtual import virtual_positions
 
 Link = tuple[int, int]
+# What an operator is linked with: an operator, a sink or a source; its node, if it has a fixed one;
+# what each ms counts; the number of the input, -1 for an output; and the same at the other end.
+LogicalLink = tuple[int, int, float, int, int]
+# A leg: the node it ends at, what is there (`kernels.live.tables.Legs.other`), and its weight.
+Leg = tuple[int, int, float]
+# Weights that stand for those of a whole operator's legs.
+WHOLE: Floats = np.empty(0)
 
 
 class LiveState(Undoable):
@@ -50,7 +75,7 @@ class LiveState(Undoable):
         """Take over a plan.
 
         Raises:
-            PlanError: for a plan that relays or leaves pairs without instances.
+            PlanError: for a plan that relays or leaves operators without instances.
         """
         if plan.routes is not None:
             raise PlanError(
@@ -58,48 +83,32 @@ class LiveState(Undoable):
                 "follows plans whose flows are direct"
             )
         super().__init__()
+        # Whether the plan is taken over.
+        self.started = False
+        graph = plan.graph
         self.base = problem
         self.strategy, self.objective = plan.strategy, plan.objective
-        self.parameters = dict(plan.parameters)
-        self.given_breaks = tuple(b for b in plan.breaks if b not in _OVERLOADS)
+        self.parameters, self.rewriting = dict(plan.parameters), plan.rewriting
+        # Budgets of links are kept by pairs alone; plans of queries say that they may break them.
+        self.keeps_links = not problem.queries
+        follows = _OVERLOADS if self.keeps_links else _OVERLOADS[:2]
+        self.given_breaks = tuple(b for b in plan.breaks if b not in follows)
         self.version = 0
         self.nodes, self.sources = NodeRows.of(problem), SourceRows.of(problem)
-        self.pairs = PairRows.of(problem, _points(problem, plan))
+        self.legs, first = LegRows.of(graph, self.objective)
+        self.operators = OperatorRows.of(graph, _points(plan), self.legs, first)
         self.joins = JoinRows.of(problem)
-        self.pair_names = problem.pair_names().tolist()
+        self.names = graph.names.tolist()
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
-        self.join_index = {name: row for row, name in enumerate(self.joins.ids)}
-        j = self.joins
-        rules = {
-            number: _rule(tags, memory)
-            for number, tags, memory in zip(j.requirement, j.tags, j.memory, strict=True)
-        }
-        self.requirements = [rules[n] for n in sorted(rules) if n]
-        self.stream_sources: dict[str, int] = {}
-        for stream in self.sources.stream:
-            self.stream_sources[stream] = self.stream_sources.get(stream, 0) + 1
-        # How many operators join a stream.
-        self.joined_streams: dict[str, int] = {}
-        for streams in zip(self.joins.left, self.joins.right, strict=True):
-            for stream in set(streams):
-                self.joined_streams[stream] = self.joined_streams.get(stream, 0) + 1
-        self.emptied: dict[str, None] = {}
-        self.alive_pairs = {0: len(problem.matrix)}
-
-        rows = np.arange(len(problem.matrix))
-        m = problem.matrix
-        self.pairs_of_source = Incidence(
-            np.concatenate([m.left, m.right]), np.concatenate([rows, rows])
-        )
-        self.pairs_of_join = Incidence(m.join, rows)
+        self.requirements = list(graph.requirements.rules)
+        self.stream_rules = stream_rules(problem)
         self.sources_on = Incidence(problem.sources.node, np.arange(len(problem.sources)))
-        self.sinks_on = Incidence(problem.joins.sink, np.arange(len(problem.joins)))
 
         links = problem.links
         ends = zip(links.source.tolist(), links.target.tolist(), strict=True)
         self.budget: dict[Link, float] = dict(zip(ends, links.budget.tolist(), strict=True))
-        self.link_free = dict(self.budget)
+        self.link_free = dict(self.budget) if self.keeps_links else {}
         self.links_at: dict[int, dict[Link, None]] = {}
         for link in self.budget:
             for node in link:
@@ -107,12 +116,15 @@ class LiveState(Undoable):
 
         # Nodes whose measured latencies no longer hold.
         self.strayed: dict[int, None] = {}
-        # Rate that arrives at each sink, tuples/s, and sinks to check at the end of an event.
+        # Rate of pairs' results at each sink, tuples/s, and sinks to check at the end of an event.
         self.arriving: dict[int, float] = {}
-        output = np.bincount(problem.sink_node, m.output_rate)
-        for node in np.flatnonzero(output).tolist():
-            self.arriving[node] = float(output[node])
         self.sinks_changed: set[int] = set()
+        # Joins and queries whose results go to another node, and where they went before.
+        self.rerouted: dict[int, int] = {}
+        # Operators that are called otherwise, and what they were called before.
+        self.renamed: dict[int, str] = {}
+        # Tuples/s of both inputs, before they changed.
+        self.old_rates: dict[int, tuple[float, float]] = {}
         # Nodes beyond their capacity; nodes that lack C_min; links beyond their budget.
         self.overloaded: dict[int, None] = {}
         self.short: dict[int, None] = {}
@@ -120,73 +132,87 @@ class LiveState(Undoable):
         self.cuts: dict[int, Pieces] = {}
         c_min = self.parameters.get("c_min")
         self.c_min = float(c_min) if c_min else 0.0
+        from nova_core.placement.live.demand import demand_of
+
+        self.demand = demand_of(self, problem)
         self.residents = self._take_over(plan)
         free = self.nodes.free
         for node in np.flatnonzero(free < self.c_min).tolist() if self.c_min else ():
             if self._is_short(node, free.item(node)):
                 self.short[node] = None
-        self.changed = ChangedPairs(self.pairs)
-        # Cuts before the event, of pairs that it cuts differently.
+        self.changed = ChangedOperators(self.operators)
+        # Cuts before the event, of operators that it cuts differently.
         self.old_cuts: dict[int, Pieces | None] = {}
         threshold = self.parameters.get("bandwidth")
         self.largest = np.inf if threshold is None else float(threshold)
         sigma = self.parameters.get("sigma")
         self.sigma = None if sigma is None else float(sigma)
         self.finer_sigmas = finer_sigmas(self.sigma, threshold)
-        self.index = self._index(problem)
+        self.index = self._index(graph.requirements.met)
+        self._tables: Tables | None = None
+        self._tree, self._kept = self.index.tree, self.changed.kept
+        self.started = True
 
     # --- taking over a plan -----------------------------------------------------------------------
 
     def _take_over(self, plan: Plan) -> Residents:
-        i, pairs = plan.instances, self.pairs
+        i, operators = plan.instances, self.operators
         replicas = plan.replica_count
         if (replicas == 0).any():
-            pair = int(np.argmin(replicas))
-            raise PlanError(f"live: the plan runs no instance of {plan.problem.pair_name(pair)}")
+            name = self.names[int(np.argmin(replicas))]
+            raise PlanError(f"live: the plan runs no instance of {name}")
         count = plan.partitions.count
         whole = (replicas == 1) & (count[0::2] == 1) & (count[1::2] == 1)
         rows = np.flatnonzero(whole[i.pair])
-        pairs.host[i.pair[rows]] = i.node[rows]
-        rest = np.flatnonzero(~whole[i.pair])
+        operators.host[i.pair[rows]] = i.node[rows]
         pieces_of: dict[int, list[Piece]] = {}
-        for k in rest.tolist():
-            piece = Piece(
-                int(i.node[k]),
-                int(i.left_begin[k]),
-                int(i.left_end[k]),
-                int(i.right_begin[k]),
-                int(i.right_end[k]),
-            )
+        bounds = i.left_begin, i.left_end, i.right_begin, i.right_end
+        for k in np.flatnonzero(~whole[i.pair]).tolist():
+            piece = Piece(int(i.node[k]), *(int(bound[k]) for bound in bounds))
             pieces_of.setdefault(int(i.pair[k]), []).append(piece)
-        residents = Residents(self.nodes, pairs, i.node[rows], i.pair[rows])
+        residents = Residents(self.nodes, operators, i.node[rows], i.pair[rows])
         free = self.nodes.free
-        size = plan.problem.required_capacity
+        size = operators.rate[:, LEFT] + operators.rate[:, RIGHT]
         np.subtract.at(free, i.node[rows], size[i.pair[rows]])
-        for pair, pieces in pieces_of.items():
-            left, right = (tuple(plan.partitions.rates(pair, side).tolist()) for side in (0, 1))
-            cut = Pieces(left, right, tuple(sorted(pieces, key=lambda p: (p.left, p.right))))
-            pairs.host[pair] = IN_PIECES
-            self.cuts[pair] = cut
-            for node, share in self.shares(pair).items():
+        by_key, graph = plan.partitions.by_key, plan.graph
+        for one, pieces in pieces_of.items():
+            left, right = (tuple(plan.partitions.rates(one, side).tolist()) for side in (0, 1))
+            keyed = by_key is not None and bool(by_key[one])
+            join = graph.joins[int(graph.bodies[one])] if keyed else None
+            ordered = sorted(pieces, key=lambda p: (p.left, p.left_end > p.left, p.right))
+            operators.host[one] = IN_PIECES
+            self.cuts[one] = Pieces(left, right, tuple(ordered), join)
+            for node, share in self.shares(one).items():
                 free[node] -= share.size
-                residents.add(node, pair)
+                residents.add(node, one)
+        legs, used = self.legs, self.legs.used
+        linked = np.flatnonzero(legs.other[:used] >= 0)
+        legs.end[linked] = np.maximum(operators.host[legs.other[linked]], NOWHERE)
+        for one in self.cuts:
+            for other in self.neighbours(one):
+                self.link(other)
         for node in np.flatnonzero(free < -TOLERANCE * self.nodes.capacity).tolist():
             self.overloaded[node] = None
-        if self.budget:
-            for pair in range(pairs.used):
-                for node, share in self.shares(pair).items():
-                    for link, rate in self.legs(pair, node, share):
+        if self.link_free:
+            for one in range(operators.used):
+                for node, share in self.shares(one).items():
+                    for link, rate in self.traffic(one, node, share):
                         self.link_free[link] -= rate
             for link, left_over in self.link_free.items():
                 if left_over < -TOLERANCE * self.budget[link]:
                     self.overfull[link] = None
+        self.commit()
         return residents
 
-    def _index(self, problem: Problem) -> HostIndex:
-        n, p, met = self.nodes, self.pairs, problem.requirements.met
+    def _index(self, met: Bools) -> HostIndex:
+        n = self.nodes
         node = np.flatnonzero(n.worker & (n.capacity > 0) & (n.capacity >= self.c_min))
         rows = np.column_stack([n.position[node], n.extra[node].sum(axis=1), n.free[node]])
-        hubs = busiest_sinks(p.point, p.ends[:, 2], n.position, tuning.HUBS)
+        last = self.operators.row[:, LEG] + self.operators.row[:, LEGS] - 1
+        sink = self.legs.end[last].astype(np.int64)
+        at_sink = self.legs.other[last] == SINK
+        points = self.operators.point[at_sink]
+        hubs = busiest_sinks(points, sink[at_sink], n.position, tuning.HUBS)
         offer = offered(met) if len(met) else np.zeros(len(n.position), np.int64)
         return HostIndex(rows, node, hubs, offer, len(met))
 
@@ -204,52 +230,84 @@ class LiveState(Undoable):
         self._end()
 
     def _end(self) -> None:
+        if not self.started:
+            return
         self.changed.clear()
-        self.old_cuts.clear()
+        for table in (self.old_cuts, self.rerouted, self.renamed, self.old_rates):
+            table.clear()
         self.sinks_changed.clear()
 
-    def reserve(self, nodes: int, sources: int, pairs: int) -> None:
-        """Make room for rows; only between events, as undo needs the same columns."""
+    def reserve(self, nodes: int, sources: int, operators: int) -> None:
+        """Make room for rows; of nodes and sources only between events, as undo needs the same."""
         if nodes and self.nodes.reserve(nodes):
             self.index.reserve(len(self.nodes.position))
         if sources:
             self.sources.reserve(sources)
-        if pairs:
-            self.pairs.reserve(pairs)
+        if operators:
+            self.operators.reserve(operators)
+            self.legs.reserve(3 * operators)
+        self._tables = None
+
+    @property
+    def tables(self) -> Tables:
+        """All tables, by reference, for kernels."""
+        tables, kept = self._tables, self.changed.kept
+        if tables is None or self._tree is not self.index.tree or self._kept is not kept:
+            self._tree, self._kept = self.index.tree, kept
+            tables = self._tables = shared(self.unshared())
+        return tables
+
+    def unshared(self) -> Tables:
+        """All tables, for Python."""
+        n, o, legs = self.nodes, self.operators, self.legs
+        return Tables(
+            self.index.tree,
+            Places(n.position, n.extra),
+            Loads(n.capacity, n.free, n.first, n.pieces),
+            Operators(o.row, o.rate, o.point, o.chain),
+            Legs(legs.end, legs.other, legs.weight),
+            self.changed.kept,
+        )
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def name_pair(self, pair: int) -> None:
-        """Name a pair whose row is new, or reused after an undo."""
-        p, ids = self.pairs, self.sources.ids
-        left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
-        del self.pair_names[pair:]
-        self.pair_names.append(pair_name(self.joins.ids[p.join.item(pair)], ids[left], ids[right]))
+    def size(self, operator: int) -> float:
+        """C_r of a whole operator, tuples/s."""
+        rate = self.operators.rate
+        return rate.item(operator, LEFT) + rate.item(operator, RIGHT)
 
-    def size(self, pair: int) -> float:
-        """C_r of a whole join, tuples/s."""
-        row, rate = self.pairs.row, self.sources.rate
-        return rate.item(row.item(pair, LEFT)) + rate.item(row.item(pair, RIGHT))
-
-    def weights(self, pair: int) -> Floats:
-        """(3,) weights of a whole join's legs, see `leg_weights`."""
-        if self.objective == "network-usage":
-            p, rate = self.pairs, self.sources.rate
-            return np.array([rate[p.left[pair]], rate[p.right[pair]], p.output[pair]])
-        return _FIXED_WEIGHTS[self.objective]
+    def neighbours(self, operator: int) -> list[int]:
+        """Operators that feed one, or that it feeds."""
+        begin, count = self.operators.row[operator, LEG], self.operators.row[operator, LEGS]
+        others = self.legs.other[begin : begin + count].tolist()
+        return list(dict.fromkeys(other for other in others if other >= 0))
 
     def offer(self, node: int) -> int:
-        """Bits of the requirements whose tags and memory a node has."""
-        if not self.requirements:
-            return 0
-        memory, labels = self.nodes.memory[node], set(self.nodes.tags[node].split(","))
-        return sum(
-            1 << row
-            for row, (tags, least) in enumerate(self.requirements)
-            if tags <= labels and (least == 0 or memory >= least)
-        )
+        """Bits of the requirements that a node meets."""
+        return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
 
-    def number_of(self, tags: str, memory: float) -> int:
+    def meets(self, node: int, rule: Rule) -> bool:
+        """Whether a node has what a rule requires."""
+        if rule == ANY_NODE:
+            return True
+        n = self.nodes
+        return met_by(rule, n.tags[node], n.memory.item(node), n.zone[node])
+
+    def require_zone(self, node: int, rule: Rule, where: str) -> None:
+        """Refuse a source or a sink where tuples may not be.
+
+        Raises:
+            ProblemError: naming the node, its zone, and what would be accepted.
+        """
+        if not self.meets(node, rule):
+            zone = self.nodes.zone[node]
+            here = f"in zone {zone}" if zone else "in no zone"
+            raise ProblemError(
+                f"{where}: {self.nodes.ids[node]!r} is {here}, but tuples are there that need a "
+                f"node {rule}"
+            )
+
+    def number_of(self, rule: Rule) -> int:
         """The number of a requirement, counted from 1; 0 for none.
 
         A new requirement is indexed, in time proportional to the number of nodes.
@@ -257,8 +315,7 @@ class LiveState(Undoable):
         Raises:
             ProblemError: for more requirements than there are bits.
         """
-        rule = _rule(tags, memory)
-        if rule == _rule("", 0.0):
+        if rule == ANY_NODE:
             return 0
         if rule not in self.requirements:
             if len(self.requirements) == MOST_REQUIREMENTS:
@@ -276,26 +333,35 @@ class LiveState(Undoable):
             self.index = HostIndex(row, node, old.tree.hub, offer, len(self.requirements))
         return self.requirements.index(rule) + 1
 
-    def requirement(self, pair: int) -> int:
-        """The number of a join's requirement, counted from 1; 0 for none."""
-        return self.joins.requirement[self.pairs.join.item(pair)] if self.requirements else 0
+    def requirement(self, operator: int) -> int:
+        """The number of an operator's requirement, counted from 1; 0 for none."""
+        return self.demand.requirement(operator) if self.requirements else 0
 
-    def whole_share(self, pair: int) -> Share:
-        """What the host of a whole join receives and emits."""
-        p, rate = self.pairs, self.sources.rate
-        left, right = p.row.item(pair, LEFT), p.row.item(pair, RIGHT)
-        return Share(rate.item(left), rate.item(right), p.output.item(pair))
+    def whole_share(self, operator: int) -> Share:
+        """What the host of a whole operator receives and emits."""
+        rate = self.operators.rate
+        left, right = rate.item(operator, LEFT), rate.item(operator, RIGHT)
+        return Share(left, right, rate.item(operator, OUTPUT))
 
-    def shares(self, pair: int) -> dict[int, Share]:
-        """What each node that runs a pair receives and emits for it."""
-        host, whole = self.pairs.row.item(pair, HOST), self.whole_share(pair)
+    def shares(self, operator: int) -> dict[int, Share]:
+        """What each node that runs an operator receives and emits for it."""
+        host, whole = self.operators.row.item(operator, HOST), self.whole_share(operator)
         if host == IN_PIECES:
-            return self.cuts[pair].shares(*whole)
+            return self.cuts[operator].shares(whole)
         return {} if host == NOWHERE else {host: whole}
 
-    def legs(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
-        """Links with a budget that a share uses, and how much of each, tuples/s."""
-        left, right, sink = self.pairs.ends[pair].tolist()
+    def piece_weights(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Floats:
+        """Weights of a piece's legs; `WHOLE` stands for those of the whole operator."""
+        begin, count = self.operators.row[operator, LEG], self.operators.row[operator, LEGS]
+        inputs, outputs = self.demand.links(operator)
+        sides = [side for *_, side in self._expanded([*inputs, *outputs])]
+        shares = cut.weights(piece, whole, sides, self.objective == "network-usage")
+        return self.legs.weight[begin : begin + count] * shares
+
+    def traffic(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
+        """Links with a budget that a share of a pair uses, and how much of each, tuples/s."""
+        begin = self.operators.row.item(pair, LEG)
+        left, right, sink = self.legs.end[begin : begin + 3].tolist()
         for link, rate in (
             ((left, node), share.left),
             ((right, node), share.right),
@@ -333,12 +399,12 @@ class LiveState(Undoable):
             return False
         return all(self.instance(pair, node) < least for pair in self.residents.of(node))
 
-    def instance(self, pair: int, node: int) -> float:
-        """C_r of the greatest instance of a pair on a node, tuples/s."""
-        if self.pairs.row.item(pair, HOST) != IN_PIECES:
-            return self.size(pair)
-        cut, whole = self.cuts[pair], self.whole_share(pair)
-        return max(piece_size(cut, piece, whole) for piece in cut.pieces if piece.node == node)
+    def instance(self, operator: int, node: int) -> float:
+        """C_r of the greatest instance of an operator on a node, tuples/s."""
+        if self.operators.row.item(operator, HOST) != IN_PIECES:
+            return self.size(operator)
+        cut, whole = self.cuts[operator], self.whole_share(operator)
+        return max(cut.share(piece, whole).size for piece in cut.pieces if piece.node == node)
 
     def greatest(self, node: int) -> float:
         """C_r of the greatest instance on a node, tuples/s; 0 without any."""
@@ -370,7 +436,7 @@ class LiveState(Undoable):
         """Reserve (1) or release (-1) the budgets of the links that a share uses."""
         if not self.link_free:
             return
-        for link, rate in list(self.legs(pair, node, share)):
+        for link, rate in list(self.traffic(pair, node, share)):
             self.put(self.link_free, link, self.link_free[link] - sign * rate)
             if self.link_free[link] < -TOLERANCE * self.budget[link]:
                 self.put(self.overfull, link, None)
@@ -382,133 +448,240 @@ class LiveState(Undoable):
         if not self.link_free:
             return True
         needed: dict[Link, float] = {}
-        for link, rate in self.legs(pair, node, share):
+        for link, rate in self.traffic(pair, node, share):
             needed[link] = needed.get(link, 0.0) + rate
         return all(
             rate <= self.link_free[link] + TOLERANCE * self.budget[link]
             for link, rate in needed.items()
         )
 
-    def attach(self, pair: int, placed: int | Pieces, whole: Share | None = None) -> None:
-        """Place an unplaced pair: whole on a node, or in pieces.
+    def attach(self, operator: int, placed: int | Pieces, whole: Share | None = None) -> None:
+        """Place an unplaced operator: whole on a node, or in pieces.
 
         Args:
-            pair: the pair.
+            operator: what is placed.
             placed: the node, or the pieces.
             whole: its `whole_share`, if known.
         """
-        self.changed.keep_one(pair)
-        whole = whole or self.whole_share(pair)
+        self.changed.keep_one(operator)
+        whole = whole or self.whole_share(operator)
         if not isinstance(placed, Pieces):
-            self._move(pair, NOWHERE, placed, whole)
+            self._move(operator, NOWHERE, placed, whole)
             return
-        self.old_cuts.setdefault(pair, None)
-        self.set(self.pairs.row, (pair, HOST), IN_PIECES)
-        self.put(self.cuts, pair, placed)
-        for node, share in placed.shares(*whole).items():
-            self.bind(self.residents, node, pair)
+        self.old_cuts.setdefault(operator, None)
+        self.assign(self.operators, "row", (operator, HOST), IN_PIECES)
+        self.put(self.cuts, operator, placed)
+        for node, share in placed.shares(whole).items():
+            self.bind(self.residents, node, operator)
             self.set_free(node, self.nodes.free.item(node) - share.size)
-            self.use_links(pair, node, share, 1)
+            self.use_links(operator, node, share, 1)
+        self._link_neighbours(operator)
 
-    def detach(self, pair: int) -> int | Pieces | None:
-        """Remove a pair from its nodes; returns its placement, None for an unplaced one."""
-        self.changed.keep_one(pair)
-        host = self.pairs.row.item(pair, HOST)
+    def detach(self, operator: int) -> int | Pieces | None:
+        """Remove an operator from its nodes; returns its placement, None for an unplaced one."""
+        self.changed.keep_one(operator)
+        host = self.operators.row.item(operator, HOST)
         if host == NOWHERE:
             return None
-        whole = self.whole_share(pair)
+        whole = self.whole_share(operator)
         if host != IN_PIECES:
-            self._move(pair, host, NOWHERE, whole)
+            self._move(operator, host, NOWHERE, whole)
             return host
-        self.set(self.pairs.row, (pair, HOST), NOWHERE)
-        pieces, n = self.cuts[pair], self.nodes
-        self.old_cuts.setdefault(pair, pieces)
-        for node, share in pieces.shares(*whole).items():
-            self.unbind(self.residents, node, pair)
-            # See `kernels.live.hosts.move_join`.
+        self.assign(self.operators, "row", (operator, HOST), NOWHERE)
+        pieces, n = self.cuts[operator], self.nodes
+        self.old_cuts.setdefault(operator, pieces)
+        for node, share in pieces.shares(whole).items():
+            self.unbind(self.residents, node, operator)
+            # See `kernels.live.hosts.move_operator`.
             some = self.residents.any_on(node)
             self.set_free(node, n.free.item(node) + share.size if some else n.capacity.item(node))
-            self.use_links(pair, node, share, -1)
-        self.drop(self.cuts, pair)
+            self.use_links(operator, node, share, -1)
+        self.drop(self.cuts, operator)
+        self._link_neighbours(operator)
         return pieces
 
-    def _move(self, pair: int, old: int, new: int, share: Share) -> None:
-        """Remove a whole join from a node or place it on one, recorded before; one is `NOWHERE`."""
-        n, p = self.nodes, self.pairs
-        loads = n.capacity, n.free, n.first, n.pieces
-        before = kernels.move(*self.index.tree, *loads, p.row, p.chain, pair, share.size, new)
-        self.on_undo(self._move_back, pair, old, new, *before)
+    def _move(self, operator: int, old: int, new: int, share: Share) -> None:
+        """Take a whole operator off a node or put it on one, recorded before; one is `NOWHERE`."""
+        before = kernels.move(self.tables, operator, new)
+        self.on_undo(self._move_back, operator, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
-        if self.overloaded or self.short or n.free.item(node) < self.c_min:
+        if self.overloaded or self.short or self.nodes.free.item(node) < self.c_min:
             self.note_load(node)
         if self.link_free:
-            self.use_links(pair, node, share, sign)
+            self.use_links(operator, node, share, sign)
 
-    def _move_back(self, pair: int, old: int, new: int, free_old: float, free_new: float) -> None:
+    def _move_back(
+        self, operator: int, old: int, new: int, free_old: float, free_new: float
+    ) -> None:
         if new != NOWHERE:
-            self.residents.leave(new, pair)
+            self.residents.leave(new, operator)
             self._restore_free(new, free_new)
         if old != NOWHERE:
-            self.residents.enter(old, pair)
+            self.residents.enter(old, operator)
             self._restore_free(old, free_old)
-        self.pairs.row[pair, HOST] = old
+        self.operators.row[operator, HOST] = old
+        if self.operators.row.item(operator, LINKED):
+            kernels.point_at(self.tables, operator, old)
 
     def settle(
-        self, pairs: list[int], limits: Floats, recompute: bool = False, leave: bool = False
+        self, some: list[int], limits: Floats, recompute: bool = False, leave: bool = False
     ) -> int:
-        """Place or improve whole joins, see `kernels.live.settle`; returns how many, in order.
+        """Place or improve whole operators, see `kernels.live.settle`; returns how many, in order.
 
         For problems without links' budgets or requirements, where no node is overloaded or short of
-        C_min.
+        C_min; and for operators that are not linked with others.
         """
-        n, p = self.nodes, self.pairs
-        rows, result = np.array(pairs), np.empty((len(pairs), 4))
-        count: int = settle(
-            *self.index.tree,
-            n.position,
-            n.extra,
-            n.capacity,
-            n.free,
-            n.first,
-            n.pieces,
-            p.row,
-            p.chain,
-            p.point,
-            *self.changed.reserve(len(pairs)),
-            self.sources.rate,
-            rows,
-            self.weights(0)[None],
-            recompute,
-            leave,
-            limits,
-            result,
-        )
+        rows, result = np.array(some), np.empty((len(some), 4))
+        self.changed.reserve(len(some))
+        count: int = settle(self.tables, rows, recompute, leave, limits, result)
         self.on_undo(self._unsettle, rows, result, count)
         return count
 
-    def _unsettle(self, pairs: Ints, result: Floats, count: int) -> None:
-        changes = zip(pairs[:count].tolist(), result[:count].tolist(), strict=True)
-        for pair, (old, new, free_old, free_new) in reversed(list(changes)):
+    def _unsettle(self, some: Ints, result: Floats, count: int) -> None:
+        changes = zip(some[:count].tolist(), result[:count].tolist(), strict=True)
+        for one, (old, new, free_old, free_new) in reversed(list(changes)):
             if old != new:
-                self._move_back(pair, int(old), int(new), free_old, free_new)
+                self._move_back(one, int(old), int(new), free_old, free_new)
+
+    def resize(self, some: list[int], rates: Floats, limits: Floats) -> set[int]:
+        """Give whole operators other rates where they run, and say which of them fit there.
+
+        The others stay as they are. For states without C_min, in which no node is overloaded.
+
+        Args:
+            some: operators.
+            rates: (k, 3) tuples/s of both inputs and the output.
+            limits: see `kernels.live.settle.Limits`.
+        """
+        if not some:
+            return set()
+        rows = np.array(some)
+        old, hosts = self.operators.rate[rows], self.operators.host[rows]
+        fits, before = np.empty(len(rows), bool), np.empty(len(rows))
+        kernels.resize(self.tables, rows, rates, limits, fits, before)
+        self.on_undo(self._unresize, rows, old, hosts, before)
+        return set(rows[fits].tolist())
+
+    def _unresize(self, some: Ints, rates: Floats, hosts: Ints, before: Floats) -> None:
+        self.operators.rate[some] = rates
+        for host, free in zip(hosts[::-1].tolist(), before[::-1].tolist(), strict=True):
+            self._restore_free(host, free)
+
+    def place_tree(self, some: list[int], limits: Floats) -> int:
+        """Place or improve operators of a query together, see `kernels.live.trees`.
+
+        Returns:
+            How many have a host now.
+        """
+        rows, result = np.array(some), np.empty((len(some), 4))
+        needed = [self.requirement(one) for one in some] if self.requirements else [0] * len(some)
+        self.changed.reserve(len(some))
+        placed: int = place_tree(self.tables, rows, np.array(needed), limits, result)
+        self.on_undo(self._unsettle, rows, result, len(some))
+        if self.overloaded or self.short or self.c_min:
+            for old, new, _, _ in result.tolist():
+                if old != new:
+                    for node in (int(old), int(new)):
+                        if node >= 0:
+                            self.note_load(node)
+        return placed
+
+    def add_operator(self, name: str, logical: int, rates: Sequence[float]) -> int:
+        """The row of a new operator, not placed yet; it needs legs.
+
+        Args:
+            name: what it is called.
+            logical: its join or query.
+            rates: tuples/s of its left and right input and of its output.
+        """
+        table, row = self.operators, self.operators.used
+        if table.reserve(1):
+            self._tables = None
+        self.on_undo(setattr, table, "used", row)
+        table.used = row + 1
+        table.row[row] = 0, 0, 0, 0, logical, NOWHERE, -1, -1
+        table.rate[row], table.alive[row] = rates, True
+        del self.names[row:]
+        self.names.append(name)
+        self.changed.add(row)
+        return row
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def link(self, operator: int) -> None:
+        """Make an operator's legs anew: what it is linked with has changed, or is cut otherwise."""
+        inputs, outputs = self.demand.links(operator)
+        first = [leg[:3] for leg in self._expanded(inputs)]
+        self.set_legs(operator, [*first, *(leg[:3] for leg in self._expanded(outputs))], len(first))
+
+    def _expanded(self, links: Iterable[LogicalLink]) -> Iterator[tuple[int, int, float, int]]:
+        """Legs of links, and the side of each; an operator in pieces has one for each of them."""
+        for other, node, weight, side, far_side in links:
+            host = node if other < 0 else self.operators.row.item(other, HOST)
+            if host != IN_PIECES:
+                yield host, other, weight, side
+                continue
+            cut, whole = self.cuts[other], self.whole_share(other)
+            for piece in cut.pieces:
+                (share,) = cut.weights(piece, whole, [far_side], self.objective == "network-usage")
+                if share:
+                    yield piece.node, other, weight * share, side
+
+    def set_legs(self, operator: int, legs: Sequence[Leg], inputs: int) -> None:
+        """Give an operator other legs, its inputs first."""
+        table, rows = self.legs, self.operators
+        begin, had = rows.row.item(operator, LEG), rows.row.item(operator, LEGS)
+        count = len(legs)
+        if count > had:
+            begin = table.used
+            if table.reserve(count):
+                self._tables = None
+            self.on_undo(setattr, table, "used", begin)
+            table.used += count
+        else:
+            stop = begin + count
+            old = table.end[begin:stop], table.other[begin:stop], table.weight[begin:stop]
+            self.on_undo(self._put_legs, begin, *(column.copy() for column in old))
+        end, other, weight = zip(*legs, strict=True) if legs else ((), (), ())
+        self._put_legs(begin, end, other, weight)
+        values = [begin, inputs, count, int(any(one >= 0 for one in other))]
+        if rows.row[operator, : LINKED + 1].tolist() != values:
+            self.assign(rows, "row", (operator, slice(0, LINKED + 1)), np.array(values))
+
+    def _put_legs(
+        self, begin: int, end: Sequence[int], other: Sequence[int], weight: Sequence[float]
+    ) -> None:
+        table, stop = self.legs, begin + len(end)
+        table.end[begin:stop], table.other[begin:stop] = end, other
+        table.weight[begin:stop] = weight
+
+    def _link_neighbours(self, operator: int) -> None:
+        """Have the legs of an operator's neighbours end where its pieces are, or nowhere."""
+        if self.operators.row.item(operator, LINKED):
+            for other in self.neighbours(operator):
+                self.link(other)
 
     def emit(self, sink: int, rate: float) -> None:
         """Add to the rate that arrives at a sink, tuples/s; below 0 to reduce it."""
         self.put(self.arriving, sink, self.arriving.get(sink, 0.0) + rate)
         self.sinks_changed.add(sink)
 
-    def recompute_points(self, pairs: list[int]) -> None:
-        """Recompute the virtual positions of pairs, after an end or a weight has changed."""
-        if not pairs:
+    def recompute_points(self, some: Sequence[int]) -> None:
+        """Recompute virtual positions, after an end or a weight has changed.
+
+        Args:
+            some: operators; of those of one query, producers before consumers.
+        """
+        if not some:
             return
-        rows = np.array(pairs)
+        rows = np.array(some)
         self.changed.keep(rows)
-        if self.objective == "network-usage":
-            weights = np.stack([self.weights(pair) for pair in pairs])
-        else:
-            weights = _FIXED_WEIGHTS[self.objective][None]
-        p = self.pairs
-        kernels.recompute_points(self.nodes.position, p.row, p.point, rows, weights)
+        row = self.operators.row[rows]
+        alone = (row[:, LINKED] == 0) & (row[:, LEGS] <= 3)
+        if alone.any():
+            kernels.recompute_points(self.tables, rows[alone])
+        for group in self.demand.groups(rows[~alone].tolist()):
+            relax_points(self.tables, np.array(group))
 
     @property
     def breaks(self) -> tuple[str, ...]:
@@ -521,22 +694,13 @@ class LiveState(Undoable):
 
 # Constraints that events break and restore: of `overloaded`, `short` and `overfull`.
 _OVERLOADS = ("capacity", "minimum-capacity", "link")
-_FIXED_WEIGHTS = {"latency": np.ones(3), "source-latency": np.array([1.0, 1.0, 2.0])}
 
 
-def _rule(tags: str, memory: float) -> tuple[frozenset[str], float]:
-    """Labels and bytes of memory that hosts must have."""
-    return frozenset(t for t in tags.split(",") if t), 0.0 if math.isnan(memory) else memory
-
-
-def _points(problem: Problem, plan: Plan) -> Floats:
-    """(p, d) the plan's virtual positions; computed where it has none."""
+def _points(plan: Plan) -> Floats:
+    """(o, d) the plan's virtual positions; computed where it has none."""
     position = plan.virtual_position
-    if position is None:
-        return geometric_median(pair_anchors(problem), leg_weights(problem, plan.objective))
-    missing = np.flatnonzero(np.isnan(position).any(axis=1))
-    points = position.copy()
-    if len(missing):
-        weights = leg_weights(problem, plan.objective)[missing]
-        points[missing] = geometric_median(pair_anchors(problem)[missing], weights)
-    return points
+    if position is not None and not np.isnan(position).any():
+        return position.copy()
+    graph, nodes = plan.graph, plan.problem.nodes.position
+    found = virtual_positions(graph, nodes, link_weights(graph, plan.objective)).point[graph.bodies]
+    return found if position is None else np.where(np.isnan(position), found, position)

@@ -1,4 +1,4 @@
-"""Growing tables of a live placement: nodes, sources, operators and pairs, and references to them.
+"""Growing tables of a live placement: nodes, sources, joins, operators, and references to them.
 
 Rows never move, so that indices stay valid; removed rows are marked, and skipped when a problem or
 a plan is written.
@@ -13,21 +13,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nova_core.model.graph import Graph
+from nova_core.model.objectives import link_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.requirements import requirements_of, rules_of
 from nova_core.placement.kernels import residents
 from nova_core.placement.kernels.live import changed
 from nova_core.placement.kernels.live.tables import (
     CHANGED,
+    FIRST_SOURCE,
     HOST,
-    LEFT,
-    LEFT_NODE,
+    LOGICAL,
     MOVED,
-    RIGHT,
     SINK,
     Kept,
+    Narrow,
 )
 
-# Value of `PairRows.host` for an unplaced pair, and for one that runs in pieces.
+# Value of `OperatorRows.host` for an unplaced operator, and for one that runs in pieces.
 NOWHERE, IN_PIECES = -1, -2
 # A key with more rows than this becomes a dict when the incidence is made, not when it changes.
 _MANY = 256
@@ -78,6 +81,7 @@ class NodeRows(_Rows):
         cpu: (n,) cores, NaN if unknown.
         tags: comma-separated labels.
         host: network addresses.
+        zone: where nodes are, empty for nowhere.
     """
 
     ids: list[str]
@@ -93,6 +97,7 @@ class NodeRows(_Rows):
     cpu: Floats
     tags: list[str]
     host: list[str]
+    zone: list[str]
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -113,6 +118,7 @@ class NodeRows(_Rows):
             cpu=_filled(n.cpu, count, np.nan),
             tags=[""] * count if n.tags is None else n.tags.tolist(),
             host=[""] * count if n.host is None else n.host.tolist(),
+            zone=[""] * count if n.zone is None else n.zone.tolist(),
             alive=np.ones(count, bool),
         )
 
@@ -164,6 +170,8 @@ class JoinRows:
         sink: nodes that consume the results.
         tags: comma-separated labels that hosts must have.
         memory: bytes that hosts must have, NaN for any amount.
+        allow: comma-separated zones that hosts must be in, empty for any.
+        forbid: comma-separated zones that hosts must not be in.
         requirement: number of the requirement, counted from 1; 0 for none.
         alive: False for removed operators.
     """
@@ -174,6 +182,8 @@ class JoinRows:
     sink: list[int]
     tags: list[str]
     memory: list[float]
+    allow: list[str]
+    forbid: list[str]
     requirement: list[int]
     alive: list[bool]
 
@@ -188,7 +198,9 @@ class JoinRows:
             sink=j.sink.tolist(),
             tags=[""] * count if j.tags is None else j.tags.tolist(),
             memory=_filled(j.memory, count, np.nan).tolist(),
-            requirement=(problem.requirements.of_join + 1).tolist(),
+            allow=[""] * count if j.allow is None else j.allow.tolist(),
+            forbid=[""] * count if j.forbid is None else j.forbid.tolist(),
+            requirement=(requirements_of(rules_of(problem), problem.nodes)[1] + 1).tolist(),
             alive=[True] * count,
         )
 
@@ -211,65 +223,126 @@ class JoinRows:
 
 
 @dataclass
-class PairRows(_Rows):
-    """Pairs of the join matrix.
+class OperatorRows(_Rows):
+    """What is placed: pairs of the join matrix, or operators of queries.
 
     Attributes:
-        row: (p, 8) whole numbers, see `nova_core.placement.kernels.live.tables`: left and right
-            source, their nodes and the sink, the node a whole join runs on (`NOWHERE` or
-            `IN_PIECES`), the version at which it last moved, and the event that changed it last.
-        join: (p,) logical join.
-        output: (p,) tuples/s.
-        point: (p, d) virtual position, ms.
-        chain: (p, 2) neighbours on the host, see `nova_core.placement.kernels.residents`.
+        row: (o, 8) whole numbers, see `nova_core.placement.kernels.live.tables.Operators`.
+        rate: (o, 3) tuples/s of the left and the right input and of the output.
+        point: (o, d) virtual position, ms.
+        chain: (o, 2) neighbours on the host, see `nova_core.placement.kernels.residents`.
     """
 
     row: Ints
-    join: Ints
-    output: Floats
+    rate: Floats
     point: Floats
     chain: Ints
 
     @property
-    def left(self) -> Ints:
-        """(p,) left source."""
-        return self.row[:, LEFT]
-
-    @property
-    def right(self) -> Ints:
-        """(p,) right source."""
-        return self.row[:, RIGHT]
-
-    @property
-    def ends(self) -> Ints:
-        """(p, 3) nodes of the left source, the right source and the sink."""
-        return self.row[:, LEFT_NODE : SINK + 1]
-
-    @property
     def host(self) -> Ints:
-        """(p,) node a whole join runs on, `NOWHERE` or `IN_PIECES`."""
+        """(o,) node a whole operator runs on, `NOWHERE` or `IN_PIECES`."""
         return self.row[:, HOST]
 
     @property
+    def logical(self) -> Ints:
+        """(o,) join of a pair, or the first query of an operator."""
+        return self.row[:, LOGICAL]
+
+    @property
     def moved(self) -> Ints:
-        """(p,) version at which it last moved."""
+        """(o,) version at which it last moved."""
         return self.row[:, MOVED]
 
     @classmethod
-    def of(cls, problem: Problem, point: Floats) -> Self:
-        """Rows of a problem's pairs, none placed."""
-        m, count = problem.matrix, len(problem.matrix)
-        ends = problem.left_node, problem.right_node, problem.sink_node
+    def of(cls, graph: Graph, point: Floats, legs: LegRows, first: Ints) -> Self:
+        """Rows of a graph's operators, none placed.
+
+        Args:
+            graph: what is placed.
+            point: (o, d) virtual positions, ms.
+            legs: of `LegRows.of`.
+            first: (o + 1,) where each operator's legs begin.
+        """
+        bodies = graph.bodies
+        count = len(bodies)
+        inputs = np.bincount(graph.body_of[graph.links.consumer] + 1, minlength=count + 1)[1:]
+        linked = np.zeros(count, np.int64)
+        if len(graph.inner):
+            whose = np.repeat(np.arange(count), np.diff(first))
+            linked[whose[legs.other[: legs.used] >= 0]] = 1
         none = np.full(count, NOWHERE)
+        columns = [first[:-1], inputs, np.diff(first), linked, graph.query[bodies]]
+        rate = np.empty((count, 3))
+        rate[:, :2] = graph.input_rate.reshape(-1, 2)
+        rate[:, 2] = graph.rate[bodies]
         return cls(
             used=count,
-            row=np.stack([m.left, m.right, *ends, none, none, none], axis=1),
-            join=np.array(m.join),
-            output=np.array(m.output_rate),
+            row=np.stack([*columns, none, none, none], axis=1),
+            rate=rate,
             point=np.array(point),
             chain=np.full((count, 2), -1),
             alive=np.ones(count, bool),
         )
+
+
+def _leg_order(graph: Graph, whose: Ints, link: Ints, receives: Bools) -> Ints:
+    """Legs by operator: inputs, then operators that read it by their names, then sinks.
+
+    `QueryDemand.links` has the same order, so that sums are the same to the last bit.
+    """
+    consumer, side = graph.links.consumer[link], graph.links.side[link]
+    rank = np.empty(len(graph.bodies), np.int64)
+    rank[np.argsort(graph.names, kind="stable")] = np.arange(len(rank))
+    to_sink = graph.body_of[consumer] < 0
+    reader = np.where(to_sink, graph.query[consumer], rank[graph.body_of[consumer]])
+    reader[receives] = 0
+    return np.lexsort((side, reader, to_sink & ~receives, ~receives, whose))
+
+
+@dataclass
+class LegRows(_Rows):
+    """What operators are linked with, see `nova_core.placement.kernels.live.tables.Legs`.
+
+    Attributes:
+        end: (l,) node at the other end, or -1 for none.
+        other: (l,) what is there: an operator, a sink or a source.
+        weight: (l,) what each ms of it counts.
+    """
+
+    end: Narrow
+    other: Narrow
+    weight: Floats
+
+    @classmethod
+    def of(cls, graph: Graph, objective: str) -> tuple[Self, Ints]:
+        """Legs of a graph's operators, of each its inputs first; and (o + 1,) where they begin.
+
+        Nothing is placed yet, so legs to other operators end nowhere.
+        """
+        first, link = graph.at_body
+        producer, consumer, _, _ = graph.links
+        receives = graph.body_of[consumer[link]] >= 0
+        if len(graph.inner):
+            # Producers have these links, too.
+            whose = np.repeat(np.arange(len(graph.bodies)), np.diff(first))
+            whose = np.append(whose, graph.body_of[producer[graph.inner]])
+            link = np.append(link, graph.inner)
+            receives = np.append(receives, np.zeros(len(graph.inner), bool))
+            order = _leg_order(graph, whose, link, receives)
+            link, receives = link[order], receives[order]
+            first = np.searchsorted(whose[order], np.arange(len(graph.bodies) + 1))
+        far = np.where(receives, producer[link], consumer[link])
+        other = graph.body_of[far]
+        fixed = other < 0
+        other[fixed] = np.where(receives, FIRST_SOURCE - graph.source[far], SINK)[fixed]
+        legs = cls(
+            used=len(link),
+            end=np.where(fixed, graph.node[far], NOWHERE).astype(np.int32),
+            other=other.astype(np.int32),
+            weight=link_weights(graph, objective)[link],
+            alive=np.ones(len(link), bool),
+        )
+        return legs, first
 
 
 def _filled(column: Floats | None, count: int, missing: float) -> Floats:
@@ -347,83 +420,88 @@ class Incidence:
 
 
 class Residents:
-    """Pairs by the nodes they run on: whole ones in linked lists of the kernels, others in dicts.
+    """Operators by their nodes: whole ones in linked lists of the kernels, others in dicts.
 
-    Kernels add and remove pairs that run whole; `add` and `discard` are for those in pieces.
+    Kernels add and remove those that run whole; `add` and `discard` are for those in pieces.
     """
 
-    def __init__(self, nodes: NodeRows, pairs: PairRows, node: Ints, pair: Ints) -> None:
-        """Take over pairs that run whole.
+    def __init__(self, nodes: NodeRows, operators: OperatorRows, node: Ints, whole: Ints) -> None:
+        """Take over operators that run whole.
 
         Args:
             nodes: the nodes.
-            pairs: the pairs.
+            operators: the operators.
             node: (k,) where they run.
-            pair: (k,) those pairs.
+            whole: (k,) those operators.
         """
         self._nodes = nodes
-        self._pairs = pairs
+        self._operators = operators
         self._in_pieces: dict[int, dict[int, None]] = {}
-        residents.enter_all(nodes.first, pairs.chain, node, pair)
+        residents.enter_all(nodes.first, operators.chain, node, whole)
 
     def of(self, node: int) -> list[int]:
-        """Pairs that run on a node."""
-        pairs = list(self._in_pieces.get(node, ()))
-        chain = self._pairs.chain
-        pair = self._nodes.first.item(node)
-        while pair >= 0:
-            pairs.append(pair)
-            pair = chain.item(pair, residents.AFTER)
-        return pairs
+        """Operators that run on a node."""
+        found = list(self._in_pieces.get(node, ()))
+        chain = self._operators.chain
+        one = self._nodes.first.item(node)
+        while one >= 0:
+            found.append(one)
+            one = chain.item(one, residents.AFTER)
+        return found
 
     def any_on(self, node: int) -> bool:
-        """Whether a pair runs on a node."""
+        """Whether an operator runs on a node."""
         return self._nodes.first.item(node) >= 0 or self._nodes.pieces.item(node) > 0
 
-    def add(self, node: int, pair: int) -> None:
-        """Add a pair that runs on a node with some of its pieces."""
-        self._in_pieces.setdefault(node, {})[pair] = None
+    def add(self, node: int, operator: int) -> None:
+        """Add an operator that runs on a node with some of its pieces."""
+        self._in_pieces.setdefault(node, {})[operator] = None
         self._nodes.pieces[node] += 1
 
-    def discard(self, node: int, pair: int) -> None:
+    def discard(self, node: int, operator: int) -> None:
         """The opposite of `add`."""
-        del self._in_pieces[node][pair]
+        del self._in_pieces[node][operator]
         self._nodes.pieces[node] -= 1
 
-    def enter(self, node: int, pair: int) -> None:
-        """Add a pair that runs whole on a node; capacities do not change."""
-        residents.enter(self._nodes.first, self._pairs.chain, node, pair)
+    def enter(self, node: int, operator: int) -> None:
+        """Add an operator that runs whole on a node; capacities do not change."""
+        residents.enter(self._nodes.first, self._operators.chain, node, operator)
 
-    def leave(self, node: int, pair: int) -> None:
+    def leave(self, node: int, operator: int) -> None:
         """The opposite of `enter`."""
-        residents.leave(self._nodes.first, self._pairs.chain, node, pair)
+        residents.leave(self._nodes.first, self._operators.chain, node, operator)
 
 
-class ChangedPairs:
-    """Pairs as they were before the first change of an event; kernels record them, too."""
+class ChangedOperators:
+    """Operators as they were before the first change of an event; kernels record them, too."""
 
-    def __init__(self, pairs: PairRows) -> None:
+    def __init__(self, operators: OperatorRows) -> None:
         """Start empty.
 
         Args:
-            pairs: the pairs; their rows say which event changed them last.
+            operators: the table; its rows say which event changed them last.
         """
-        self._pairs = pairs
+        self._operators = operators
         self._kept = Kept(
             np.empty((0, changed.KEPT), np.int64),
-            np.empty((0, pairs.point.shape[1])),
+            np.empty((0, operators.point.shape[1])),
             np.zeros(2, np.int64),
         )
         self._one = np.empty(1, np.int64)
 
+    @property
+    def kept(self) -> Kept:
+        """What was recorded; other arrays once there was no more room."""
+        return self._kept
+
     def __len__(self) -> int:
         return self._kept.counts.item(changed.USED)
 
-    def __contains__(self, pair: int) -> bool:
-        return self._pairs.row.item(pair, CHANGED) == self._kept.counts.item(changed.EVENT)
+    def __contains__(self, operator: int) -> bool:
+        return self._operators.row.item(operator, CHANGED) == self._kept.counts.item(changed.EVENT)
 
     def reserve(self, more: int) -> Kept:
-        """The arrays that kernels record pairs in, with room for more."""
+        """The arrays that kernels record operators in, with room for more."""
         kept = self._kept
         used = kept.counts.item(changed.USED)
         if used + more > len(kept.row):
@@ -436,36 +514,36 @@ class ChangedPairs:
             )
         return self._kept
 
-    def keep(self, pairs: Ints) -> None:
-        """Record pairs before they change, all at once to wait for memory only once."""
-        table = self._pairs
-        changed.keep(table.row, table.point, *self.reserve(len(pairs)), pairs)
+    def keep(self, some: Ints) -> None:
+        """Record operators before they change, all at once to wait for memory only once."""
+        table = self._operators
+        changed.keep(table.row, table.point, *self.reserve(len(some)), some)
 
-    def keep_one(self, pair: int) -> None:
-        """Record a pair before it changes, without a new array."""
-        if pair not in self:
-            self._one[0] = pair
+    def keep_one(self, operator: int) -> None:
+        """Record an operator before it changes, without a new array."""
+        if operator not in self:
+            self._one[0] = operator
             self.keep(self._one)
 
-    def add(self, pair: int) -> None:
-        """Record a new pair, which did not exist before."""
+    def add(self, operator: int) -> None:
+        """Record a new operator, which did not exist before."""
         row, _, counts = self.reserve(1)
         used = len(self)
-        self._pairs.row[pair, CHANGED] = counts[changed.EVENT]
-        row[used, changed.PAIR], row[used, changed.OLD_HOST] = pair, changed.ABSENT
+        self._operators.row[operator, CHANGED] = counts[changed.EVENT]
+        row[used, changed.OPERATOR], row[used, changed.OLD_HOST] = operator, changed.ABSENT
         counts[changed.USED] = used + 1
 
     def changes(self, version: int) -> tuple[Ints, Floats]:
         """The changes of the event, see `kernels.live.changed.changes`."""
-        table = self._pairs
+        table = self._operators
         changes: tuple[Ints, Floats] = changed.changes(
             table.row, table.point, *self._kept, table.alive, IN_PIECES, version
         )
         return changes
 
     def put_back(self) -> None:
-        """Restore sinks, virtual positions and versions of moves, but not hosts."""
-        changed.put_back(self._pairs.row, self._pairs.point, *self._kept)
+        """Restore virtual positions and versions of moves, but not hosts."""
+        changed.put_back(self._operators.row, self._operators.point, *self._kept)
 
     def clear(self) -> None:
         """Forget the event's changes."""

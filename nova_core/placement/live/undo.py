@@ -22,6 +22,13 @@ class Undoable:
         self._undo.append((column, row, old.copy() if isinstance(old, np.ndarray) else old))
         column[row] = value
 
+    def assign(self, table: Any, column: str, row: Any, value: Any) -> None:
+        """`set` in a column of a table that may grow before that is undone."""
+        old = getattr(table, column)[row]
+        old = old.copy() if isinstance(old, np.ndarray) else old
+        self._undo.append((_assign, table, column, row, old))
+        _assign(table, column, row, value)
+
     def put(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """``table[key] = value``, remembering the value before."""
         if key in table:
@@ -61,3 +68,7 @@ class Undoable:
                 entry[0](*entry[1:])
             else:
                 entry[0][entry[1]] = entry[2]
+
+
+def _assign(table: Any, column: str, row: Any, value: Any) -> None:
+    getattr(table, column)[row] = value

@@ -16,6 +16,7 @@ from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import (
     CapacityTree,
     Search,
+    meets,
     nearest,
     search_for,
     set_free,
@@ -30,6 +31,7 @@ class Bodies(NamedTuple):
     Attributes:
         required: (b,) tuples/s each takes of its node.
         room: (b,) tuples/s a node must have free to be chosen: no less, and no less than C_min.
+        needs: (b,) requirement a node must meet, counted from 1; 0 for none.
         point: (b, d) virtual positions, ms.
         parent: (b,) the body it feeds, of the tree, or -1.
         weight: (b,) of the link to the parent.
@@ -44,6 +46,7 @@ class Bodies(NamedTuple):
 
     required: Floats
     room: Floats
+    needs: Ints
     point: Floats
     parent: Ints
     weight: Floats
@@ -120,10 +123,25 @@ def _room(tree: CapacityTree, space: Space, node: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def _may(tree: CapacityTree, space: Space, bodies: Bodies, body: int, node: int) -> bool:
+    """Whether a node may host at all, and meets a body's requirement."""
+    slot, needs = space.slot[node], bodies.needs[body]
+    return slot >= 0 and (needs == 0 or meets(tree, slot, needs))
+
+
+@njit(cache=True, nogil=True)
 def _add(
-    listed: Ints, count: int, node: int, required: float, tree: CapacityTree, space: Space
+    listed: Ints,
+    count: int,
+    node: int,
+    tree: CapacityTree,
+    space: Space,
+    bodies: Bodies,
+    body: int,
 ) -> int:
-    if count == len(listed) or _room(tree, space, node) < required:
+    if count == len(listed) or _room(tree, space, node) < bodies.room[body]:
+        return count
+    if not _may(tree, space, bodies, body, node):
         return count
     for n in range(count):
         if listed[n] == node:
@@ -250,17 +268,17 @@ def _list_candidates(
     listed, count, base = work.listed, work.filled, work.base
     for n in range(len(members)):
         body, c = members[n], 0
-        room = bodies.room[body]
+        room, needs = bodies.room[body], bodies.needs[body]
         if work.old[n] != NONE:
-            c = _add(listed[n], c, work.old[n], room, tree, space)
-        found = nearest(tree, bodies.point[body], room, 0, search)
+            c = _add(listed[n], c, work.old[n], tree, space, bodies, body)
+        found = nearest(tree, bodies.point[body], room, needs, search)
         for f in range(found):
-            c = _add(listed[n], c, tree.node[search.slot[f]], room, tree, space)
+            c = _add(listed[n], c, tree.node[search.slot[f]], tree, space, bodies, body)
         for m in range(bodies.end_at[body], bodies.end_at[body + 1]):
             end = bodies.end[m]
             node = -1 - end if end < 0 else host[end]
             if node != NONE and c < listed.shape[1] // 2:
-                c = _add(listed[n], c, node, room, tree, space)
+                c = _add(listed[n], c, node, tree, space, bodies, body)
         count[n] = base[n] = c
     for n in range(len(members)):
         body = members[n]
@@ -269,9 +287,9 @@ def _list_candidates(
             continue
         u = work.here[up]
         for m in range(base[u]):
-            count[n] = _add(listed[n], count[n], listed[u, m], bodies.room[body], tree, space)
+            count[n] = _add(listed[n], count[n], listed[u, m], tree, space, bodies, body)
         for m in range(base[n]):
-            count[u] = _add(listed[u], count[u], listed[n, m], bodies.room[up], tree, space)
+            count[u] = _add(listed[u], count[u], listed[n, m], tree, space, bodies, up)
 
 
 @njit(cache=True, nogil=True)
@@ -323,8 +341,10 @@ def _choose(
                 cost += bodies.weight[body] * apart(space, node, host[up])
             if cost < least:
                 chosen, least = node, cost
-        if chosen == NONE and nearest(tree, bodies.point[body], bodies.room[body], 0, search):
-            chosen = tree.node[search.slot[0]]
+        if chosen == NONE:
+            room, needs = bodies.room[body], bodies.needs[body]
+            if nearest(tree, bodies.point[body], room, needs, search):
+                chosen = tree.node[search.slot[0]]
         host[body] = chosen
         _take(tree, space, chosen, bodies.required[body])
 
@@ -362,7 +382,7 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
     for a in range(count):
         need = bodies.required[a]
         now = _all(space, bodies, host, a, host[a])
-        found = nearest(tree, bodies.point[a], bodies.room[a], 0, search)
+        found = nearest(tree, bodies.point[a], bodies.room[a], bodies.needs[a], search)
         best, least = NONE, now * (1.0 - 1e-12)
         for f in range(found):
             node = tree.node[search.slot[f]]
@@ -383,6 +403,8 @@ def improve(tree: CapacityTree, space: Space, bodies: Bodies, host: Ints, nearby
                 here == there
                 or _room(tree, space, here) + bodies.required[a] < bodies.room[b]
                 or _room(tree, space, there) + bodies.required[b] < bodies.room[a]
+                or not _may(tree, space, bodies, a, there)
+                or not _may(tree, space, bodies, b, here)
             ):
                 continue
             before = _all(space, bodies, host, a, here) + _all(space, bodies, host, b, there)

@@ -52,11 +52,7 @@ class Costream(Strategy):
     parameters: CostreamParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place pair after pair of the join matrix; see `place_queries`."""
-        return self.place_queries(problem)
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place query after query, each beside those before it.
+        """Place query after query, or pair after pair, each beside those before it.
 
         A candidate counts if the majority of the ensemble expects results and no back-pressure;
         where none does, the one that is nearest to it is taken. Candidates that crowd a host more

@@ -20,7 +20,6 @@ from nova_research.nebulastream.placing import (
     Expanded,
     ExpandedQuery,
     HierarchyStrategy,
-    logical_joins,
     source_nodes,
 )
 from nova_research.operators import OperatorGraph
@@ -49,7 +48,7 @@ class IfcopParameters(HierarchyParameters):
 
 
 class Ifcop(HierarchyStrategy):
-    """Run joins as the cheapest of a number of random candidates has them.
+    """Run operators as the cheapest of a number of random candidates has them.
 
     Capacity is a cost here, not a limit; the sink takes what found no other node.
     """
@@ -59,23 +58,14 @@ class Ifcop(HierarchyStrategy):
     parameters: IfcopParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place; the plan's note ``cost`` is the sum of the logical joins' costs."""
-        run = _Run(problem, self.parameters)
-        topologies = self.hierarchies(problem)
-        placed = [
-            (one, run.place(one, topologies[one.sink]), topologies[one.sink])
-            for one in logical_joins(problem)
-        ]
-        return self.routed_plan(problem, placed, notes={"cost": run.cost})
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator likewise; the plan's note ``cost`` is the sum of queries' costs."""
+        """Place; the plan's note ``cost`` is the sum of the logical joins' or queries' costs."""
         run, topologies = _Run(problem, self.parameters), self.hierarchies(problem)
 
-        def place(one: ExpandedQuery) -> list[int]:
-            return run.place(one, topologies[one.sink], one.runs_with)
+        def place(one: Expanded) -> tuple[list[int], Hierarchy]:
+            runs_with = one.runs_with if isinstance(one, ExpandedQuery) else None
+            return run.place(one, topologies[one.sink], runs_with), topologies[one.sink]
 
-        return replace(self.query_plan(problem, place), notes={"cost": run.cost})
+        return replace(self.plan_of(problem, place), notes={"cost": run.cost})
 
 
 class _Run:

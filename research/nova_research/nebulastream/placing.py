@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan, Routes
 from nova_core.model.problem import Ints, Problem
@@ -289,9 +290,7 @@ class HierarchyStrategy(Strategy):
 
     def hierarchies(self, problem: Problem) -> dict[int, Hierarchy]:
         """A hierarchy for every sink."""
-        sinks = np.unique(problem.sink_node).tolist()
-        if problem.queries:
-            sinks = sorted({problem.node_index[query.sink] for query in problem.queries})
+        sinks = np.unique(problem.sinks).tolist()
         return {sink: derive_hierarchy(problem, sink, self.parameters) for sink in sinks}
 
     def routed_plan(
@@ -322,26 +321,24 @@ class HierarchyStrategy(Strategy):
         node = np.array([node for route in routes for node in route], np.int64)
         return self.whole_plan(problem, hosts, routes=Routes(offset, node), **more)
 
-    def query_plan(
-        self, problem: Problem, place: Callable[[ExpandedQuery], list[int]], **more: Any
+    def plan_of(
+        self, problem: Problem, place: Callable[[Expanded], tuple[list[int], Hierarchy]]
     ) -> Plan:
-        """The plan of all queries, one after the other.
+        """The plan of all logical joins or queries, one after the other.
 
         Plans of queries have no routes: tuples go straight from one operator to the next.
 
         Args:
             problem: what is placed.
-            place: nodes of a query's operators.
-            more: of the plan, as in `whole_query_plan`.
+            place: nodes of the operators of what is placed next, and the topology they are in.
         """
-
-        def hosts(queries: Graph) -> Ints:
-            nodes = queries.node.copy()
-            for one in expanded_queries(problem, queries):
-                nodes[one.numbers] = place(one)
-            return nodes
-
-        return self.whole_query_plan(problem, hosts, **more)
+        if not problem.queries:
+            return self.routed_plan(problem, [(one, *place(one)) for one in logical_joins(problem)])
+        graph = graph_of(problem)
+        nodes = graph.node.copy()
+        for one in expanded_queries(problem, graph):
+            nodes[one.numbers] = place(one)[0]
+        return self.whole_plan(problem, nodes[graph.bodies])
 
 
 class _Assigning(HierarchyStrategy):
@@ -350,34 +347,23 @@ class _Assigning(HierarchyStrategy):
     assign: ClassVar[staticmethod[[Hierarchy, OperatorGraph, Resources], list[int]]]
 
     def place(self, problem: Problem) -> Plan:
-        """Place by path selection, then operator assignment, one logical join after the other.
+        """Place by path selection, then operator assignment, one logical join or query by another.
 
-        Keeps capacity, as far as joins take it, and what joins require of hosts.
-
-        Raises:
-            InfeasibleError: when a join finds no room on the ways its sources share.
-        """
-        topologies, room = self.hierarchies(problem), problem.nodes.capacity.tolist()
-        placed = []
-        for one in logical_joins(problem):
-            part = _paths(topologies[one.sink], one)
-            resources = Resources(room, _may_host(problem, one))
-            placed.append((one, type(self).assign(part, one.graph, resources), part))
-        return self.routed_plan(problem, placed)
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator likewise, one query after the other.
+        Keeps capacity, as far as operators take it, and what joins require of hosts.
 
         Raises:
             InfeasibleError: when an operator finds no room on the ways its sources share.
         """
         topologies, room = self.hierarchies(problem), problem.nodes.capacity.tolist()
 
-        def place(one: ExpandedQuery) -> list[int]:
-            resources = Resources(room, _may_host(problem, one))
-            return type(self).assign(_paths(topologies[one.sink], one), one.graph, resources)
+        def place(one: Expanded) -> tuple[list[int], Hierarchy]:
+            part, resources = (
+                _paths(topologies[one.sink], one),
+                Resources(room, _may_host(problem, one)),
+            )
+            return type(self).assign(part, one.graph, resources), part
 
-        return self.query_plan(problem, place)
+        return self.plan_of(problem, place)
 
 
 def _paths(topology: Hierarchy, one: Expanded) -> Hierarchy:
@@ -385,26 +371,32 @@ def _paths(topology: Hierarchy, one: Expanded) -> Hierarchy:
     return merge([select_paths(topology, nodes) for nodes in one.streams])
 
 
-def _may_host(problem: Problem, one: LogicalJoin | ExpandedQuery) -> Callable[[int, int], bool]:
+def _may_host(problem: Problem, one: Expanded) -> Callable[[int, int], bool]:
     """Workers that meet the join's requirement; the root of a topology always is a worker.
 
     An operator that runs with another one may be on any node: it follows that one.
     """
     hosts = problem.nodes.worker.copy()
     hosts[one.sink] = True
+    graph = graph_of(problem)
     if isinstance(one, ExpandedQuery):
-        return lambda operator, node: operator in one.runs_with or bool(hosts[node])
-    requirement = int(problem.requirements.of_join[one.join])
-    if requirement >= 0:
-        hosts = hosts & problem.requirements.met[requirement]
-    return lambda operator, node: bool(hosts[node])
+        numbers, runs_with = one.numbers, one.runs_with
+    elif isinstance(one, LogicalJoin):
+        numbers = np.repeat(graph.bodies[one.pairs[:1]], len(one.graph.operators))
+        runs_with = {}
+    else:
+        return lambda _, node: bool(hosts[node])
+    requirement, fits = graph.requirement[numbers], graph.requirements.fits
+    return lambda operator, node: (
+        operator in runs_with or bool(hosts[node] and fits(requirement[operator], node))
+    )
 
 
 class BottomUp(_Assigning):
-    """Run every join as near its sources as room allows, on the ways its sources share to the sink.
+    """Run operators as near their sources as room allows, on the ways these share to the sink.
 
     The ways are those of a hierarchy derived from the cost space, pruned by path selection. Tuples
-    travel along them; only joins take room on a node, not what it forwards.
+    of joins travel along them; only joins take room on a node, not what it forwards.
     """
 
     name = "nes-bottom-up"
@@ -412,7 +404,7 @@ class BottomUp(_Assigning):
 
 
 class TopDown(_Assigning):
-    """Run every join as near its sink as room allows; all else is as in `BottomUp`."""
+    """Run every operator as near its sink as room allows; all else is as in `BottomUp`."""
 
     name = "nes-top-down"
     assign = staticmethod(top_down)

@@ -1,22 +1,30 @@
 """What SBON compares with (section 4.1): the optimum, producer, consumer, random, IP multicast.
 
-Each is a function of any operator graph, and a strategy for the joins of a problem.
+Each is a function of any operator graph, and a strategy for a problem's operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from nova_core.errors import ProblemError
-from nova_core.model.objectives import leg_weights
+from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.model.expansion import graph_of
+from nova_core.model.graph import SOURCE
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.strategies.base import Strategy, able_workers, check_range
 from nova_core.strategies.baselines import Sink
-from nova_core.strategies.trees import RootedTree, minimum_spanning_tree, shortest_ways
+from nova_core.strategies.trees import (
+    RootedTree,
+    meeting_hosts,
+    minimum_spanning_tree,
+    shortest_ways,
+)
 from nova_research.operators import OperatorGraph
 from nova_research.sbon.mapping import require_hosts
 
@@ -55,12 +63,8 @@ def optimal(graph: OperatorGraph, latency: Floats, hosts: Bools | None = None) -
         return nodes
     require_hosts(host)
     own, links = _costs(graph, latency, host)
-    apart = latency[np.ix_(host, host)]
-    for group in _groups(graph.movable.tolist(), links):
-        parts = {one: own[one] for one in group}
-        choices = _solve(parts, {one: links[one] for one in group}, apart, MOST_TRIED)[1]
-        for one, choice in choices.items():
-            nodes[one] = host[choice]
+    for one, choice in _cheapest_of_all(own, links, latency[np.ix_(host, host)]).items():
+        nodes[one] = host[choice]
     return nodes
 
 
@@ -84,6 +88,15 @@ def _costs(graph: OperatorGraph, latency: Floats, host: Ints) -> tuple[_Own, _Li
         elif consumer in own:
             own[consumer] += rate * latency[fixed[producer], host]
     return own, links
+
+
+def _cheapest_of_all(own: _Own, links: _Links, apart: Floats) -> dict[int, int]:
+    """Each operator's host (its number among hosts) in the cheapest placement of all."""
+    choices: dict[int, int] = {}
+    for group in _groups(list(own), links):
+        parts = {one: own[one] for one in group}
+        choices |= _solve(parts, {one: links[one] for one in group}, apart, MOST_TRIED)[1]
+    return choices
 
 
 def _groups(operators: list[int], links: _Links) -> Iterator[list[int]]:
@@ -278,7 +291,7 @@ class _Comparator(Strategy):
 
 
 class SbonOptimal(_Comparator):
-    """Run every join on the worker with the least network usage, however much runs there already.
+    """Run operators on the workers with the least network usage, however much runs there already.
 
     Measured latencies count where a problem has them for all pairs, and coordinates otherwise: it
     is what complete knowledge of the network is worth.
@@ -288,28 +301,47 @@ class SbonOptimal(_Comparator):
     ignores = ("capacity", "link")
 
     def place(self, problem: Problem) -> Plan:
-        """Place every join whole; ignores capacity.
+        """Place every operator whole; ignores capacity.
 
-        Takes O(n) for each join with measured latencies, and little more than O(log n) without.
+        An operator that is linked with sources and sinks only takes O(n) with measured latencies,
+        and little more than O(log n) without; for others see `optimal`.
 
         Raises:
-            InfeasibleError: when no node may run a join.
+            InfeasibleError: when no node may run an operator.
+            ProblemError: when there are too many cycles of operators to cut.
         """
-        from nova_core.evaluation.bounds import AssignmentCosts
-
-        chosen = np.empty(len(problem.matrix), np.int64)
-        for pairs, fit in able_workers(problem, self.name):
-            if problem.latency is None:
-                chosen[pairs] = _cheapest(problem, fit, pairs)
-                continue
+        graph = graph_of(problem)
+        chosen = np.empty(len(graph.bodies), np.int64)
+        ends = graph.body_of[np.stack([column[graph.inner] for column in graph.links[:2]])]
+        linked = np.zeros(len(chosen), bool)
+        linked[ends] = True
+        able = list(able_workers(problem, self.name))
+        for bodies, fit in able:
             costs = AssignmentCosts(problem, self.objective, fit, problem.latency)
-            for some in costs.chunks(pairs):
+            alone = bodies[~linked[bodies]]
+            if problem.latency is None:
+                chosen[alone] = _cheapest(problem, costs, alone)
+                continue
+            for some in costs.chunks(alone):
                 chosen[some] = fit[costs.rows(some).argmin(axis=1)]
+        if linked.any():
+            host = np.unique(np.concatenate([fit for _, fit in able]))
+            costs = AssignmentCosts(problem, self.objective, host, problem.latency)
+            own: _Own = {}
+            for bodies, fit in able:
+                mine = bodies[linked[bodies]]
+                alone_cost = np.where(np.isin(host, fit), costs.rows(mine), np.inf)
+                own |= zip(mine.tolist(), alone_cost, strict=True)
+            links: _Links = {one: {} for one in own}
+            for producer, consumer, rate in zip(*(c.tolist() for c in costs.inner), strict=True):
+                links[producer][consumer], links[consumer][producer] = (rate, 0.0), (0.0, rate)
+            for one, choice in _cheapest_of_all(own, links, costs.apart).items():
+                chosen[one] = host[choice]
         return self.whole_plan(problem, chosen)
 
 
-def _cheapest(problem: Problem, fit: Ints, pairs: Ints) -> Ints:
-    """(k,) the node of ``fit`` with the least sum of weighted distances, without trying them all.
+def _cheapest(problem: Problem, costs: AssignmentCosts, bodies: Ints) -> Ints:
+    """(k,) the host with the least sum of weighted distances, without trying them all.
 
     Costs may differ from those of trying all in their last digits.
     """
@@ -319,17 +351,18 @@ def _cheapest(problem: Problem, fit: Ints, pairs: Ints) -> Ints:
     position, height = problem.latency_position, problem.nodes.height
     count = len(position)
     access = None if height is None else np.stack([height, height], axis=1)
-    tree = build(position, np.ones(count), fit, rise=access)
+    tree = build(position, np.ones(count), costs.hosts, rise=access)
     slot = np.full(count, -1)
-    slot[tree.node] = np.arange(len(fit))
+    slot[tree.node] = np.arange(len(costs.hosts))
     heights = np.zeros(count) if height is None else height
-    ends = problem.pair_ends[pairs]
-    weights = leg_weights(problem, "network-usage")[pairs]
-    return np.asarray(cheapest(tree, position, heights, slot, ends, weights))
+    return np.asarray(cheapest(tree, position, heights, slot, *costs.ends(bodies)))
 
 
 class SbonProducer(_Comparator):
-    """Run every join on the node of one of its two sources, drawn at random."""
+    """Run every operator on the node of one of its sources, drawn at random.
+
+    Where its input comes from another operator, that is the source drawn for that one.
+    """
 
     name = "sbon-producer"
     Parameters = RandomParameters
@@ -337,20 +370,34 @@ class SbonProducer(_Comparator):
 
     def place(self, problem: Problem) -> Plan:
         """Place; ignores capacity and whether the source's node may host."""
-        left = np.random.default_rng(self.parameters.seed).random(len(problem.matrix)) < 0.5
-        return self.whole_plan(problem, np.where(left, problem.left_node, problem.right_node))
+        graph = graph_of(problem)
+        producer, consumer, _, _ = graph.links
+        draw = np.zeros(len(graph))
+        random = np.random.default_rng(self.parameters.seed)
+        draw[graph.bodies] = random.random(len(graph.bodies))
+        node, sources = graph.node.copy(), (graph.kind == SOURCE).astype(np.int64)
+        for rows in graph.by_depth:
+            # How many sources, counted once per way, each input comes from: its chances.
+            receiver, first = np.unique(consumer[rows], return_index=True)
+            chances = np.cumsum(sources[producer[rows]])
+            before = chances[first] - sources[producer[rows[first]]]
+            sources[receiver] = np.append(before[1:], chances[-1]) - before
+            drawn = before + (draw[receiver] * sources[receiver]).astype(np.int64)
+            chosen = producer[rows[np.searchsorted(chances, drawn, side="right")]]
+            free = graph.node[receiver] < 0
+            node[receiver[free]] = node[chosen[free]]
+        return self.whole_plan(problem, node[graph.bodies])
 
 
 class SbonConsumer(Sink):
-    """Run every join at the sink that wants its result."""
+    """Run every operator at the sink of its results."""
 
     name = "sbon-consumer"
     objective = "network-usage"
-    place_queries = Strategy.place_queries
 
 
 class SbonRandom(_Comparator):
-    """Run every join on a worker drawn at random from those that meet its requirement."""
+    """Run every operator on a worker drawn at random from those that meet its requirement."""
 
     name = "sbon-random"
     ignores = ("capacity", "link")
@@ -361,18 +408,18 @@ class SbonRandom(_Comparator):
         """Place; ignores capacity.
 
         Raises:
-            InfeasibleError: when no node may run a join.
+            InfeasibleError: when no node may run an operator.
         """
         random = np.random.default_rng(self.parameters.seed)
         fit: dict[int, Ints] = {}
-        for pairs, hosts in able_workers(problem, self.name):
-            fit |= dict.fromkeys(pairs.tolist(), hosts)
-        chosen = [fit[pair][random.integers(len(fit[pair]))] for pair in range(len(fit))]
+        for bodies, hosts in able_workers(problem, self.name):
+            fit |= dict.fromkeys(bodies.tolist(), hosts)
+        chosen = [fit[body][random.integers(len(fit[body]))] for body in range(len(fit))]
         return self.whole_plan(problem, np.array(chosen, np.int64))
 
 
 class SbonIpMulticast(_Comparator):
-    """Run every join on the router where its sources' routes to the sink meet.
+    """Run every operator on the router where its sources' routes to the sink have all met.
 
     A problem does not say how packets are routed, so its nodes are taken for routers: each is
     linked with its nearest ones and along the minimum spanning tree, and routes have as few hops as
@@ -388,12 +435,8 @@ class SbonIpMulticast(_Comparator):
         routes = neighbour_routes(
             problem.latency_position, problem.nodes.height, self.parameters.degree
         )
-        host = np.empty(len(problem.matrix), np.int64)
-        for sink in np.unique(problem.sink_node).tolist():
-            rows = np.flatnonzero(problem.sink_node == sink)
-            tree = routes(sink)
-            host[rows] = tree.meeting_point(problem.left_node[rows], problem.right_node[rows])
-        return self.whole_plan(problem, host)
+        graph = graph_of(problem)
+        return self.whole_plan(problem, meeting_hosts(problem, cache(routes))[graph.bodies])
 
 
 def neighbour_routes(position: Floats, height: Floats | None, degree: int) -> RoutesTo:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from nova_core.model.expansion import graph_of
 from nova_core.model.graph import Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
@@ -211,11 +212,17 @@ def relaxation(
     return Placement(nodes, virtual)
 
 
-class SbonRelaxation(Strategy):
-    """Run every join on the nearest node with room to where springs to its ends come to rest.
+def allowed(graph: Graph) -> list[Bools | None]:
+    """Of every body, (n,) nodes that meet its requirements, or None."""
+    of, met = graph.requirement[graph.bodies].tolist(), graph.requirements.met
+    return [None if one < 0 else met[one] for one in of]
 
-    Heights and penalties of nodes are further dimensions of the cost space, in which joins wish for
-    0, as the text does with load. A join that fits nowhere runs where most capacity is left.
+
+class SbonRelaxation(Strategy):
+    """Run every operator on the nearest node with room to where springs bring it to rest.
+
+    Heights and penalties of nodes are further dimensions of the cost space, in which operators wish
+    for 0, as the text does with load. What fits nowhere runs where most capacity is left.
     """
 
     name = "sbon-relaxation"
@@ -225,28 +232,18 @@ class SbonRelaxation(Strategy):
     parameters: RelaxationParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place every join whole.
+        """Place every operator whole, filters with what they read from.
 
         Raises:
-            InfeasibleError: when no node may run a join.
+            InfeasibleError: when no node may run an operator.
         """
-        mapper, graph = Mapper.of(problem, self.parameters.k), OperatorGraph.of(problem)
-        met = problem.requirements.met
-        allowed = [None if one < 0 else met[one] for one in problem.pair_requirement.tolist()]
-        placement = relaxation(graph, mapper, self.parameters, allowed)
+        graph, mapper = graph_of(problem), Mapper.of(problem, self.parameters.k)
+        operators = OperatorGraph.of_graph(graph)
+        placement = relaxation(operators, mapper, self.parameters, allowed(graph))
         return self.whole_plan(
             problem,
-            placement.nodes[graph.movable],
-            virtual_position=placement.virtual[graph.movable],
+            placement.nodes[graph.bodies],
+            virtual_position=placement.virtual[graph.bodies],
             breaks=("link", "capacity") if mapper.overloaded else self.ignores,
             notes={"overloading_joins": mapper.overloaded},
         )
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator whole, filters with what they read from."""
-
-        def hosts(queries: Graph) -> Ints:
-            mapper = Mapper.of(problem, self.parameters.k)
-            return relaxation(OperatorGraph.of_graph(queries), mapper, self.parameters).nodes
-
-        return self.whole_query_plan(problem, hosts, breaks=("link", "capacity"))

@@ -1,21 +1,23 @@
-"""WhiteWater's searches as strategies: joins of a problem on nodes, by physical moves alone.
+"""WhiteWater's searches as strategies: operators of a problem on nodes, by physical moves alone.
 
-Every pair of the join matrix is a query of one join, so nothing can be swapped. A tuple received
-costs one unit of a node's capacity; budgets of links count tuples. So the profiled input throughput
-is the factor by which all sources can speed up until a node or a link is full; below 1 something is
-overloaded.
+Operators stay in the order that is written. A tuple received costs one unit of a node's capacity;
+budgets of links count tuples. So the profiled input throughput is the factor by which all sources
+can speed up until a node or a link is full; below 1 something is overloaded.
+
+The text has trees of filters, projections and joins. Here an operator's output may go to several
+others, which changes nothing but what is charged; and an aggregate, whose windows end as often
+however fast its input is, emits the same at any speed.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model.graph import Graph
+from nova_core.model.expansion import graph_of
+from nova_core.model.graph import AGGREGATE, JOIN, Graph
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints, Links, Problem
 from nova_core.strategies.base import WHOLE, Strategy, able_workers, check_range
@@ -37,7 +39,7 @@ class PlacementParameters:
     """What all searches have in common.
 
     Attributes:
-        options: nodes each join may run on: the workers nearest to the point that minimizes its
+        options: nodes each operator may run on: the workers nearest to the point that minimizes its
             latencies, of those with capacity that meet its requirement.
         seed: of the first placement and of everything random.
     """
@@ -117,35 +119,19 @@ class _Searching(Strategy):
     parameters: PlacementParameters
 
     def place(self, problem: Problem) -> Plan:
-        """Place; the plan's note ``throughput`` is Q^p, where it is finite.
+        """Place every operator, in the order that is written.
+
+        The plan's note ``throughput`` is Q^p, where it is finite.
 
         Raises:
-            InfeasibleError: when no node may host some join.
+            InfeasibleError: when no node may host some operator.
         """
-        hosts = host_options(problem, self.parameters.options)
-        used, network, query = pair_queries(problem, hosts)
-        solution, notes = self._search(query, network, len(hosts))
-        return self.whole_plan(problem, used[list(solution.nodes[2::4])], notes=notes)
-
-    def place_queries(self, problem: Problem) -> Plan:
-        """Place every operator likewise, in the order that is written; notes as of `place`.
-
-        Raises:
-            InfeasibleError: when no node may host operators.
-            ProblemError: for an aggregate, or an operator that several others read, which
-                WhiteWater's queries do not have.
-        """
-        notes: dict[str, float] = {}
-
-        def hosts(queries: Graph) -> Ints:
-            used, network, query, rows = query_trees(problem, queries, self.parameters.options)
-            solution, noted = self._search(query, network, len(rows))
-            notes.update(noted)
-            nodes = queries.node.copy()
-            nodes[queries.bodies] = used[np.array(solution.nodes, np.int64)[rows]]
-            return nodes
-
-        return replace(self.whole_query_plan(problem, hosts), notes=notes)
+        graph = graph_of(problem)
+        used, network, query, place = profiled(problem, graph, self.parameters.options)
+        solution, notes = self._search(query, network, len(place))
+        return self.whole_plan(
+            problem, used[np.array(solution.nodes, np.int64)[place]], notes=notes
+        )
 
     def _search(
         self, query: ProfiledQuery, network: Network, placed: int
@@ -163,7 +149,7 @@ class _Searching(Strategy):
 
 
 class Greedy(_Searching):
-    """Move the join that gains most throughput, as long as one does."""
+    """Move the operator that gains most throughput, as long as one does."""
 
     name = "whitewater-greedy"
     Parameters = GreedyParameters
@@ -184,7 +170,7 @@ class ReactiveTabu(_Searching):
 
 
 class Annealing(_Searching):
-    """Move random joins, for the worse ever more seldom; keep the best placement."""
+    """Move random operators, for the worse ever more seldom; keep the best placement."""
 
     name = "whitewater-annealing"
     Parameters = AnnealingParameters
@@ -204,20 +190,22 @@ def scaled(settings: dict[str, Any], joins: int, options: int) -> dict[str, Any]
     }
 
 
-def host_options(problem: Problem, options: int) -> list[Ints]:
-    """Nodes that each pair's join may run on.
+def host_options(problem: Problem, graph: Graph, options: int) -> list[Ints]:
+    """Nodes that each body may run on.
 
     Raises:
-        InfeasibleError: when there is none for some pair.
+        InfeasibleError: when there is none for some body.
     """
-    from nova_core.model.objectives import leg_weights
-    from nova_core.placement.geometric_median import geometric_median, pair_anchors
+    from nova_core.model.objectives import link_weights
+    from nova_core.queries.virtual import virtual_positions
 
-    points = geometric_median(pair_anchors(problem), leg_weights(problem, "latency"))
+    weight = link_weights(graph, "latency")
+    points = virtual_positions(graph, problem.nodes.position, weight).point[graph.bodies]
     hosts_of: dict[int, Ints] = {}
-    for pairs, fit in able_workers(problem, "whitewater"):
-        hosts_of |= zip(pairs.tolist(), _nearest(problem, fit, points[pairs], options), strict=True)
-    return [hosts_of[pair] for pair in range(len(hosts_of))]
+    for bodies, fit in able_workers(problem, "whitewater"):
+        near = _nearest(problem, fit, points[bodies], options)
+        hosts_of |= zip(bodies.tolist(), near, strict=True)
+    return [hosts_of[body] for body in range(len(hosts_of))]
 
 
 def _nearest(problem: Problem, hosts: Ints, points: Floats, options: int) -> Ints:
@@ -231,92 +219,99 @@ def _nearest(problem: Problem, hosts: Ints, points: Floats, options: int) -> Int
     return np.asarray(able[near].reshape(-1, count))
 
 
-def query_trees(
-    problem: Problem, queries: Graph, options: int
+def profiled(
+    problem: Problem, graph: Graph, options: int
 ) -> tuple[Ints, Network, ProfiledQuery, Ints]:
-    """Queries as WhiteWater's, on the nodes they concern.
+    """A problem's operators as WhiteWater's, on the nodes they concern.
 
-    A source appears once per reader, together with the operators that run with it.
+    A source appears once per reader, a sink once per operator that it receives from. What runs with
+    another operator only changes how much the next one takes.
 
     Args:
         problem: what is placed.
-        queries: its operators.
+        graph: its operators.
         options: nodes each may run on: the workers nearest to its virtual position.
 
     Returns:
-        The nodes (k,), as the problem numbers them; a network of these; the trees; and the place
-        in them of each body.
+        The nodes (k,), as the problem numbers them; a network of these; the operators; and the
+        place among them of each body.
 
     Raises:
-        InfeasibleError: when no node may host operators.
-        ProblemError: for operators that WhiteWater does not have.
+        InfeasibleError: when no node may host some operator.
     """
-    from nova_core.model.objectives import link_weights
-    from nova_core.queries.virtual import virtual_positions
-
-    weight = link_weights(queries, "latency")
-    points = virtual_positions(queries, problem.nodes.position, weight).point
-    workers = np.flatnonzero(problem.nodes.worker)
-    bodies = queries.bodies
-    if len(bodies) and not len(workers):
-        raise InfeasibleError(
-            "whitewater: no node may host operators; make one a worker",
-            float(queries.required.sum()),
-        )
-    near: Ints = np.empty((0, 0), np.int64)
-    if len(bodies):
-        near = _nearest(problem, workers, points[bodies], options)
-    pinned = queries.node
-    used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], near.ravel())
-    hosts = {n: number[row] for n, row in zip(bodies.tolist(), near, strict=True)}
-    operators: list[ProfiledOperator] = []
+    near = host_options(problem, graph, options)
+    pinned, made = graph.node, ProfiledOperators()
+    used, number = _numbered(len(problem.nodes), pinned[pinned >= 0], *near)
+    producers, consumers, _, rates = (column.tolist() for column in graph.links)
+    offset, link = (column.tolist() for column in graph.at_body)
     place: dict[int, int] = {}
-    reads: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    emitted: dict[int, float] = {}
-    producers, consumers, _, rates = (column.tolist() for column in queries.links)
-    for producer, consumer, rate in zip(producers, consumers, rates, strict=True):
-        if producer in emitted and pinned[producer] < 0:
-            raise ProblemError(
-                f"whitewater: several operators read {queries[producer].id!r}; it has trees "
-                "of operators only"
-            )
-        emitted[producer] = rate
-        reads[consumer].append((producer, rate))
-    for n, one in enumerate(queries):
-        if one.kind == "source" or queries.root[n] != n:
-            continue
-        if one.kind == "aggregate":
-            raise ProblemError(f"whitewater: {one.id!r} is an aggregate; it has none")
-        inputs = []
-        for producer, rate in reads[n]:
+    for body, (one, hosts) in enumerate(zip(graph.bodies.tolist(), near, strict=True)):
+        inputs, takes, product = list[int](), list[float](), 1.0
+        sinks: list[tuple[int, float]] = []
+        for row in link[offset[body] : offset[body + 1]]:
+            producer, rate = producers[row], rates[row]
+            # Less than it emits where a filter runs with it.
+            share = rate / graph.rate[producer] if graph.rate[producer] > 0 else 1.0
+            if producer == one:
+                sinks.append((int(number[pinned[consumers[row]]]), share))
+                continue
+            product *= rate
             if pinned[producer] >= 0:
-                name = f"{queries[producer].id} {len(operators)}"
-                node = (int(number[pinned[producer]]),)
-                operators.append(ProfiledOperator(name, "source", hosts=node, rate=rate))
-                place[producer] = len(operators) - 1
-            inputs.append(place[producer])
-        if one.kind == "sink":
-            sink = (int(number[pinned[n]]),)
-            operators += [
-                ProfiledOperator(f"{one.id} {row}", "sink", (child,), sink)
-                for row, child in enumerate(inputs)
-            ]
-            continue
-        place[n] = len(operators)
-        product = float(np.prod([rate for _, rate in reads[n]]))
-        operators.append(
+                inputs.append(made.source(graph.ids[producer], int(number[pinned[producer]]), rate))
+                takes.append(1.0)
+            else:
+                inputs.append(place[producer])
+                takes.append(share)
+        emitted = float(graph.rate[one])
+        joins, combines = graph.kind[one] == JOIN, graph.kind[one] == AGGREGATE
+        place[one] = made.add(
             ProfiledOperator(
-                one.id,
-                "join" if one.kind == "join" else "filter",
+                graph.ids[one],
+                "join" if joins else "aggregate" if combines else "filter",
                 tuple(inputs),
-                tuple(hosts[n].tolist()),
-                selectivity=emitted.get(n, 0.0) / (2 * product if one.kind == "join" else product),
+                tuple(number[hosts].tolist()),
+                rate=emitted if combines else 0.0,
+                selectivity=emitted / (2 * product if joins else product),
                 cost=1.0,
                 window=1.0,
+                takes=tuple(takes) if any(share != 1 for share in takes) else (),
             )
         )
-    rows = np.array([place[n] for n in bodies.tolist()], np.int64)
-    return used, _network(problem, used, number), ProfiledQuery(operators), rows
+        for sink, share in sinks:
+            made.sink(place[one], sink, share)
+    for producer, consumer, rate in zip(producers, consumers, rates, strict=True):
+        if pinned[producer] >= 0 and pinned[consumer] >= 0:
+            source = made.source(graph.ids[producer], int(number[pinned[producer]]), rate)
+            made.sink(source, int(number[pinned[consumer]]))
+    rows = np.array([place[one] for one in graph.bodies.tolist()], np.int64)
+    return used, _network(problem, used, number), ProfiledQuery(made.operators), rows
+
+
+class ProfiledOperators:
+    """Operators while they are put together.
+
+    Attributes:
+        operators: those so far.
+    """
+
+    def __init__(self) -> None:
+        self.operators: list[ProfiledOperator] = []
+
+    def add(self, operator: ProfiledOperator) -> int:
+        """Add one; its place."""
+        self.operators.append(operator)
+        return len(self.operators) - 1
+
+    def source(self, name: str, node: int, rate: float) -> int:
+        """Add a source as one of its readers has it."""
+        name = f"{name} {len(self.operators)}"
+        return self.add(ProfiledOperator(name, "source", hosts=(node,), rate=rate))
+
+    def sink(self, producer: int, node: int, share: float = 1.0) -> int:
+        """Add a sink of one operator, which takes a share of what that emits."""
+        takes = () if share == 1 else (share,)
+        name = f"sink {len(self.operators)}"
+        return self.add(ProfiledOperator(name, "sink", (producer,), (node,), takes=takes))
 
 
 def _numbered(count: int, *nodes: Ints) -> tuple[Ints, Ints]:
@@ -335,36 +330,3 @@ def _network(problem: Problem, used: Ints, number: Ints) -> Network:
     return Network(
         speed=problem.nodes.capacity[used], links=Links(source, target, links.budget[within])
     )
-
-
-def pair_queries(problem: Problem, hosts: list[Ints]) -> tuple[Ints, Network, ProfiledQuery]:
-    """Pairs as WhiteWater's queries on the nodes they concern.
-
-    Returns:
-        The nodes (k,), as the problem numbers them; a network of these; and a query of four
-        operators per pair: left source, right source, join and sink.
-    """
-    ends = (problem.left_node, problem.right_node, problem.sink_node)
-    used, number = _numbered(len(problem.nodes), *ends, *hosts)
-    rates = (problem.left_rate, problem.right_rate, problem.matrix.output_rate)
-    nodes = np.stack([number[end] for end in ends], axis=1).tolist()
-    operators: list[ProfiledOperator] = []
-    for pair, ((left, right, output), at) in enumerate(
-        zip(np.stack(rates, axis=1).tolist(), nodes, strict=True)
-    ):
-        first, name = len(operators), problem.pair_name(pair)
-        operators += [
-            ProfiledOperator(f"{name} left", "source", hosts=(at[0],), rate=left),
-            ProfiledOperator(f"{name} right", "source", hosts=(at[1],), rate=right),
-            ProfiledOperator(
-                name,
-                "join",
-                (first, first + 1),
-                tuple(number[hosts[pair]].tolist()),
-                selectivity=output / (2 * (left * right)),
-                cost=1.0,
-                window=1.0,
-            ),
-            ProfiledOperator(f"{name} sink", "sink", (first + 2,), (at[2],)),
-        ]
-    return used, _network(problem, used, number), ProfiledQuery(operators)

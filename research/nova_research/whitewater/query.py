@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from nova_core.errors import ProblemError
 from nova_core.model.problem import Floats, Links
 from nova_core.strategies.base import POSITIVE, check_range
 
-Kind = Literal["source", "filter", "project", "join", "sink"]
+Kind = Literal["source", "filter", "project", "join", "sink", "aggregate"]
 Inputs = Sequence[tuple[int, ...]]
 """What every operator of a query receives from."""
 INPUTS: dict[str, int] = {"source": 0, "filter": 1, "project": 1, "join": 2, "sink": 1}
+"""How many inputs each kind has; an aggregate has one or more."""
 # Sets of columns are bits of a 64-bit number in the kernels.
 MOST_COLUMNS = 62
 
@@ -29,15 +31,18 @@ class ProfiledOperator:
     Attributes:
         id: unique in its query; what errors call it.
         kind: ``source`` (EMIT), ``filter`` (SELECT), ``project``, ``join`` or ``sink``, which only
-            receives.
+            receives. An ``aggregate``, which the text does not have, emits the same whatever it
+            receives: results of windows.
         inputs: operators whose output it receives, by their place in the query, all before it.
         hosts: nodes it may run on; a source or sink has one.
-        rate: of a source: r^p, expected at most, tuples/s.
+        rate: of a source: r^p, expected at most, tuples/s; of an aggregate: what it emits.
         selectivity: of a filter: output per input tuple; of a join: per pair of tuples (Table 3).
         cost: instructions per tuple received.
         window: of a join: w, s.
         columns: names: of a source those it emits, of a filter those it reads, of a project those
             it keeps, of a join the two it compares, one of either input.
+        takes: share of the output of each input that it receives; empty for all. Less than 1 where
+            a filter runs with that input.
     """
 
     id: str
@@ -49,14 +54,18 @@ class ProfiledOperator:
     cost: float = 0.0
     window: float = 0.0
     columns: tuple[str, ...] = ()
+    takes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class ProfiledQuery:
-    """Trees of operators, producers before consumers, with the rates to expect of their sources.
+    """Operators, producers before consumers, with the rates to expect of their sources.
+
+    The text has trees: every operator feeds one other, or is a root. Only those can be reordered,
+    or have a limit of latency.
 
     Attributes:
-        operators: every one feeds one other, or is a root.
+        operators: all of them.
         tuple_bytes: m_t, size of any tuple.
         hash_bytes: h, what a join's hash table takes; it has two.
         latency_limit: L, ms on every path from a source to a root (section 4.4).
@@ -83,9 +92,12 @@ class ProfiledQuery:
             where = f"operator {one.id!r}"
             _check(one, number, where)
             for producer in one.inputs:
-                if producer in feeds:
+                if producer in feeds and self.latency_limit < math.inf:
                     fed = self.operators[producer].id
-                    raise ProblemError(f"{where}: {fed!r} feeds {feeds[producer]!r} already")
+                    raise ProblemError(
+                        f"{where}: {fed!r} feeds {feeds[producer]!r} already; "
+                        "only trees can have a latency_limit"
+                    )
                 if self.operators[producer].kind == "sink":
                     raise ProblemError(f"{where}: a sink emits nothing")
                 feeds[producer] = one.id
@@ -108,6 +120,14 @@ class ProfiledQuery:
         return tuple(one.inputs for one in self.operators)
 
     @cached_property
+    def reorderable(self) -> bool:
+        """Whether it has the text's trees of operators, whose order can be changed."""
+        fed = [producer for one in self.operators for producer in one.inputs]
+        return len(set(fed)) == len(fed) and not any(
+            one.kind == "aggregate" or one.takes for one in self.operators
+        )
+
+    @cached_property
     def profile(self) -> dict[str, float]:
         """p: expected rate of every source, tuples/s (section 3)."""
         return {one.id: one.rate for one in self.operators if one.kind == "source"}
@@ -116,21 +136,28 @@ class ProfiledQuery:
 def bottom_up(inputs: Inputs) -> list[int]:
     """Operators, each after all it receives from."""
     order: list[int] = []
-    below = {child for children in inputs for child in children}
-    waiting = [o for o in range(len(inputs)) if o not in below]
+    readers = Counter(child for children in inputs for child in children)
+    waiting = [o for o in range(len(inputs)) if o not in readers]
     while waiting:
         operator = waiting.pop()
         order.append(operator)
-        waiting += inputs[operator]
+        for child in inputs[operator]:
+            readers[child] -= 1
+            if not readers[child]:
+                waiting.append(child)
     return order[::-1]
 
 
 def _check(one: ProfiledOperator, number: int, where: str) -> None:
-    if one.kind not in INPUTS:
-        raise ProblemError(f"{where}: kind {one.kind!r}; expected one of {', '.join(INPUTS)}")
-    if len(one.inputs) != INPUTS[one.kind]:
-        expected = f"a {one.kind} has {INPUTS[one.kind]}"
+    if one.kind not in get_args(Kind):
+        kinds = ", ".join(get_args(Kind))
+        raise ProblemError(f"{where}: kind {one.kind!r}; expected one of {kinds}")
+    if len(one.inputs) != INPUTS.get(one.kind, max(1, len(one.inputs))):
+        expected = f"a {one.kind} has {INPUTS.get(one.kind, 'one or more')}"
         raise ProblemError(f"{where}: {len(one.inputs)} inputs; {expected}")
+    if one.takes and (len(one.takes) != len(one.inputs) or not min(one.takes) >= 0):
+        expected = "one of 0 or more for each input, or none"
+        raise ProblemError(f"{where}: takes {list(one.takes)}; expected {expected}")
     if any(not 0 <= producer < number for producer in one.inputs):
         raise ProblemError(f"{where}: inputs must be operators before it")
     if not one.hosts or len(set(one.hosts)) < len(one.hosts):
@@ -138,7 +165,7 @@ def _check(one: ProfiledOperator, number: int, where: str) -> None:
     if one.kind in ("source", "sink") and len(one.hosts) > 1:
         raise ProblemError(f"{where}: {len(one.hosts)} hosts; a {one.kind} has one")
     check_range(f"{where}:", one, "cost selectivity", 0)
-    positive = {"source": "rate", "join": "window"}.get(one.kind, "")
+    positive = {"source": "rate", "join": "window", "aggregate": "rate"}.get(one.kind, "")
     check_range(f"{where}:", one, positive, POSITIVE, expected="more than 0")
 
 

@@ -365,7 +365,7 @@ def optimize(
     inputs: Inputs = query.inputs
     evaluations = 0
     alpha = p.alpha
-    if p.phases == 2:
+    if p.phases == 2 and query.reorderable:
         ordering = Walk(*on_one_machine(query, network), inputs, [0] * len(query), 0.0, random)
         run(ordering, p)
         inputs, evaluations, alpha = inputs_of(ordering.child), ordering.evaluations, 1.0
@@ -385,7 +385,9 @@ def optimize(
 
 
 def swappable(query: ProfiledQuery) -> bool:
-    """Whether any operator but sources and sinks receives from another one."""
+    """Whether any operator but sources and sinks receives from another one, in trees."""
+    if not query.reorderable:
+        return False
     inner = ("filter", "project", "join")
     return any(
         one.kind in inner and any(query[i].kind in inner for i in one.inputs)

@@ -23,6 +23,7 @@ KINDS = {
     "project": columns.PROJECT,
     "join": columns.JOIN,
     "sink": columns.SINK,
+    "aggregate": columns.AGGREGATE,
 }
 
 
@@ -41,6 +42,14 @@ def given_columns(query: ProfiledQuery, network: Network) -> Given:
         if one.kind == "join" and one.columns:
             keys[number] = [bit[name] for name in one.columns]
     hosts = [one.hosts for one in operators]
+    taken = np.ones((len(query), _most_inputs(query.inputs)))
+    readers: list[list[int]] = [[] for _ in operators]
+    for number, one in enumerate(operators):
+        taken[number, : len(one.takes)] = one.takes
+        for producer in one.inputs:
+            if number not in readers[producer]:
+                readers[producer].append(number)
+    more = [each[:-1] for each in readers]
     budgeted = np.flatnonzero(np.isfinite(network.links.budget))
     link = network.links.source[budgeted] * len(network) + network.links.target[budgeted]
     sort = np.argsort(link)
@@ -49,6 +58,9 @@ def given_columns(query: ProfiledQuery, network: Network) -> Given:
     return Given(
         kind=np.array([KINDS[one.kind] for one in operators], np.int64),
         factor=np.array([_factor(one) for one in operators]),
+        taken=taken,
+        reader_at=np.cumsum([0, *map(len, more)]).astype(np.int64),
+        reader=np.array([reader for each in more for reader in each], np.int64),
         cost=np.array([float(one.cost) for one in operators]),
         fixed_memory=np.array([_fixed_memory(query, one) for one in operators]),
         window_memory=np.array([one.window * query.tuple_bytes for one in operators]),
@@ -89,7 +101,7 @@ def _resources(network: Network) -> tuple[Ints, Ints, Floats]:
 
 def _factor(one: ProfiledOperator) -> float:
     """What the product of input rates is multiplied by to give the output rate (Table 3)."""
-    if one.kind == "source":
+    if one.kind in ("source", "aggregate"):
         return float(one.rate)
     if one.kind == "join":
         return 2.0 * one.window * one.selectivity
@@ -102,20 +114,33 @@ def _fixed_memory(query: ProfiledQuery, one: ProfiledOperator) -> float:
     return float(query.tuple_bytes) if one.kind in ("filter", "project") else 0.0
 
 
+def _most_inputs(inputs: Inputs) -> int:
+    """Of any operator; two at least."""
+    return max(2, *map(len, inputs))
+
+
 def state_columns(given: Given, inputs: Inputs, nodes: Sequence[int] | Ints) -> State:
     """A configuration; `kernels.throughput.refresh` fills in what follows from it."""
     count, resources = len(given.kind), len(given.limit)
-    child, parent = np.full((count, 2), -1), np.full(count, -1)
+    width = _most_inputs(inputs)
+    child, parent = np.full((count, width), -1), np.full(count, -1)
+    for o, producers in enumerate(inputs):
+        child[o, : len(producers)] = producers
+        parent[list(producers)] = o
     sources = np.zeros(count, np.int64)
     for o in bottom_up(inputs):
         sources[o] = given.kind[o] == columns.SOURCE
-        for i, producer in enumerate(inputs[o]):
-            child[o, i], parent[producer] = producer, o
-            sources[o] += sources[producer]
+        if given.kind[o] != columns.AGGREGATE:
+            sources[o] += sources[list(inputs[o])].sum()
     degrees = int(sources.max()) + 1
+    # A move changes two processors, two memories, and links to and from its operators before and
+    # after: those of three in a swap, of one with all its inputs and readers otherwise.
+    readers = 1 + int(np.diff(given.reader_at).max())
+    touched = 4 + 2 * max(3, width + readers)
     return State(
         child=child,
         parent=parent,
+        waiting=np.zeros(count, np.int64),
         node=np.array(nodes, np.int64),
         coefficient=np.zeros(count),
         degree=np.zeros(count, np.int64),
@@ -125,9 +150,9 @@ def state_columns(given: Given, inputs: Inputs, nodes: Sequence[int] | Ints) -> 
         load=np.zeros((resources, degrees)),
         solved=np.full((resources, degrees), np.nan),
         most=np.zeros(resources),
-        ranked=np.zeros(columns.RANKED, np.int64),
-        touched=np.zeros(columns.TOUCHED, np.int64),
-        change=np.zeros((columns.TOUCHED, degrees)),
+        ranked=np.zeros(touched + 1, np.int64),
+        touched=np.zeros(touched, np.int64),
+        change=np.zeros((touched, degrees)),
         row=np.zeros(degrees),
     )
 

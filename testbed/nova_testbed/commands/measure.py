@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,61 @@ if TYPE_CHECKING:
     from nova_testbed.probing import Capacity, ClockOffset, PairRtt
 
 
+@dataclass(frozen=True)
+class _Pings:
+    """Round trips to measure; values of `ping_options`."""
+
+    neighbours: int | None
+    seed: int
+    count: int
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What is written; values of `file_options`."""
+
+    output: Path | None
+    rate: float
+    pairs: Path | None
+
+
+ping_options = shared.together(
+    "pings",
+    _Pings,
+    click.option("--neighbours", "-m", type=at_least(1), help="Hosts measured with each."),
+    click.option("--seed", type=SEED, default=0, help="Of the draw of neighbours."),
+    click.option(
+        "--count", type=at_least(1), default=20, show_default=True, help="Pings per pair."
+    ),
+)
+file_options = shared.together(
+    "files",
+    _Files,
+    click.option(
+        "--output",
+        "-o",
+        type=paths.OUTPUT,
+        help="Write a problem (.yaml or .json) of these hosts, measured; implies --capacity.",
+    ),
+    click.option(
+        "--rate",
+        type=NumberRange(min=0, min_open=True),
+        default=1000.0,
+        show_default=True,
+        help="Of each source in that problem, tuples/s.",
+    ),
+    click.option(
+        "--pairs",
+        type=paths.OUTPUT,
+        help="Write the one-way latencies as CSV: source,target,latency.",
+    ),
+)
+
+
 @click.command()
 @shared.inventory_option
 @shared.on_option
-@click.option("--neighbours", "-m", type=at_least(1), help="Hosts measured with each.")
-@click.option("--seed", type=SEED, default=0, help="Of the draw of neighbours.")
-@click.option("--count", type=at_least(1), default=20, show_default=True, help="Pings per pair.")
+@ping_options
 @click.option(
     "--capacity",
     "operator",
@@ -32,39 +82,16 @@ if TYPE_CHECKING:
     help="Measure also how many tuples/s of this operator each host can take.",
 )
 @click.option("--clocks", is_flag=True, help="Measure also how far the hosts' clocks are off.")
-@click.option(
-    "--output",
-    "-o",
-    type=paths.OUTPUT,
-    help="Write a problem (.yaml or .json) of these hosts, measured; implies --capacity.",
-)
-@click.option(
-    "--rate",
-    type=NumberRange(min=0, min_open=True),
-    default=1000.0,
-    show_default=True,
-    help="Of each source in that problem, tuples/s.",
-)
-@click.option(
-    "--pairs",
-    type=paths.OUTPUT,
-    help="Write the one-way latencies as CSV: source,target,latency.",
-)
+@file_options
 @click.option("--strict", is_flag=True, help="Exit code 1 when a link is not as asked.")
 @shared.json_option
-@click.pass_context
 def measure(
-    ctx: click.Context,
     place: str,
     on: tuple[str, ...],
-    neighbours: int | None,
-    seed: int,
-    count: int,
+    pings: _Pings,
     operator: str | None,
     clocks: bool,
-    output: Path | None,
-    rate: float,
-    pairs: Path | None,
+    files: _Files,
     strict: bool,
     as_json: bool,
 ) -> None:
@@ -74,19 +101,17 @@ def measure(
     """
     inventory = shared.running(shared.read(place))
     names = shared.chosen(inventory, on)
-    from dataclasses import replace
-
     from nova_testbed import probing, topology
 
     part = replace(inventory, hosts=tuple(inventory.host(name) for name in names))
-    _refuse_suffix(output)
-    if output is not None and operator is None:
+    _refuse_suffix(files.output)
+    if files.output is not None and operator is None:
         operator = next(iter(OPERATORS))
-    chosen = probing.choose_pairs(part, neighbours, seed)
+    chosen = probing.choose_pairs(part, pings.neighbours, pings.seed)
     with shared.connected(inventory, names) as hosts:
         asking = len({source for source, _ in chosen})
         with shared.counter("round trips", asking) as advance:
-            rtts = probing.measure_rtt(hosts, chosen, count=count, progress=advance)
+            rtts = probing.measure_rtt(hosts, chosen, count=pings.count, progress=advance)
         capacities: list[Capacity] = []
         if operator is not None:
             with shared.counter("capacity", len(names)) as advance:
@@ -95,19 +120,19 @@ def measure(
     for offset in offsets:
         if offset.fault:
             console.warn(f"{offset.host}: {offset.fault}")
-    if output is not None:
-        topology.write_problem(part, rtts, capacities, output, rate)
-    if pairs is not None:
-        topology.write_pairs(rtts, pairs)
+    if files.output is not None:
+        topology.write_problem(part, rtts, capacities, files.output, files.rate)
+    if files.pairs is not None:
+        topology.write_pairs(rtts, files.pairs)
     if as_json:
         console.print_json(_measured(rtts, capacities, offsets))
     else:
         _show_measured(inventory, rtts, capacities, offsets)
-        for path in (output, pairs):
+        for path in (files.output, files.pairs):
             if path is not None:
                 console.show(f"written to {path}")
     all_kept = all(rtt.kept for rtt in rtts if rtt.asked_ms)
-    ctx.exit(1 if strict and not all_kept else 0)
+    click.get_current_context().exit(1 if strict and not all_kept else 0)
 
 
 def _refuse_suffix(output: Path | None) -> None:

@@ -13,6 +13,7 @@ from nova_core import console, paths
 
 # The same option and the same help text as in all other commands.
 from nova_core.commands.shared import json_option as json_option
+from nova_core.commands.shared import together as together
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from small_problems import problem_of, random_problem
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum, exact_optimum_with_cuts, lower_bound
-from nova_core.evaluation.bounds import AssignmentCosts, relaxation
+from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.evaluation.bounds import relaxation
 from nova_core.io import read_problem
 from nova_core.model import Problem
 from nova_core.model.objectives import OBJECTIVES
@@ -73,9 +74,9 @@ def test_duals_prove_the_bound() -> None:
     costs = AssignmentCosts(problem, "latency")
     price = found.node_price[costs.hosts]
     assert (price <= 0).all()
-    reduced = costs.reduced(slice(0, 30), found.pair_price, price)
+    reduced = costs.reduced(slice(0, 30), found.body_price, price)
     assert reduced.min() >= -1e-6
-    assert found.pair_price.sum() + price @ costs.room == pytest.approx(found.value, rel=1e-9)
+    assert found.body_price.sum() + price @ costs.room == pytest.approx(found.value, rel=1e-9)
 
 
 def test_unlimited_capacity_costs_the_cheapest_node_each() -> None:
@@ -95,7 +96,9 @@ def test_costs_too_small_for_the_solver() -> None:
 def test_too_little_capacity_says_how_much() -> None:
     problem = problem_of([[0.0]] * 5, [0, 0, 0, 6, 5], [(7, 8)], [3, 4])
     for find in (lower_bound, exact_optimum, exact_optimum_with_cuts):
-        with pytest.raises(InfeasibleError, match=r"joins need 15 tuples/s, .* 4 are missing") as e:
+        with pytest.raises(
+            InfeasibleError, match=r"operators need 15 tuples/s, .* 4 are missing"
+        ) as e:
             find(problem)
         assert e.value.missing == pytest.approx(4)
 

@@ -15,7 +15,7 @@ from small_problems import random_problem
 from nova_core.cli import cli
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import evaluate, exact_optimum
-from nova_core.evaluation.bounds import AssignmentCosts
+from nova_core.evaluation.assignment import AssignmentCosts
 from nova_core.evaluation.pareto import pareto_front
 from nova_core.model import Problem
 from nova_core.model.verify import verify
@@ -68,7 +68,7 @@ def test_its_ends_are_the_exact_optima() -> None:
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(ProblemError, match=r"300 joins on .* nodes; at most 20,000"):
+    with pytest.raises(ProblemError, match=r"300 operators, .* 300,000 variables; at most 20,000"):
         pareto_front(generate(1001))
     with pytest.raises(ProblemError, match="steps: 1; use a whole number >= 2"):
         pareto_front(random_problem(0, 2, 3, 0.5), steps=1)

@@ -91,6 +91,7 @@ def problems(draw: st.DrawFn) -> Problem:
         height=some(draw, column(draw, count, milliseconds)),
         penalty=some(draw, column(draw, count, amounts)),
         cpu=some(draw, column(draw, count, unknown)),
+        zone=some(draw, np.array([draw(texts) for _ in range(count)], np.str_)),
     )
     axes = st.integers(0, nodes.position.shape[1] - 1)
     total = 2 * per_side * joins

@@ -13,6 +13,7 @@ from oracles.live_placement import free_capacity
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
+from nova_core.model.expansion import graph_of
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta, assemble_partitions
@@ -398,7 +399,7 @@ def test_a_query_may_require_what_none_did() -> None:
         query = QUERY | {"id": f"q{number}", "requires": requires}
         delta = apply(live, event="add-operator", operator=query, pairs=[PAIR])
         assert [start.node for start in delta.start] == [host]
-    assert len(live.problem().requirements.texts) == 3
+    assert len(graph_of(live.problem()).requirements.rules) == 3
     before = live.plan()
     with pytest.raises(InfeasibleError, match="tuples/s are missing"):
         live.apply(

@@ -11,6 +11,7 @@ from oracles.live_placement import Follower
 
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
+from nova_core.model.expansion import graph_of
 from nova_core.placement.kernels import tuning
 from nova_core.placement.live import (
     Batch,
@@ -104,7 +105,7 @@ def test_everything_holds_after_each_of_many_events(name: str) -> None:
 def test_everything_holds_where_hosts_differ(change: Callable[[Problem], Problem]) -> None:
     problem = change(generate(150, seed=3))
     # Every join on the worker with most room that has what it requires.
-    worker = problem.nodes.worker & problem.requirements.met.all(axis=0)
+    worker = problem.nodes.worker & graph_of(problem).requirements.met.all(axis=0)
     host = int(np.argmax(np.where(worker, problem.nodes.capacity, -1)))
     capacity = problem.nodes.capacity.copy()
     capacity[host] = np.inf

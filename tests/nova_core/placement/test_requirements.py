@@ -15,6 +15,7 @@ from nova_core.explain import Explainer
 from nova_core.io import read_problem, write_problem
 from nova_core.io.validation import validate_problem
 from nova_core.model import Joins, Problem
+from nova_core.model.expansion import graph_of
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 
@@ -119,7 +120,7 @@ def test_verify_names_what_is_lacking() -> None:
     report = verify(replace(plan, instances=replace(plan.instances, node=node)))
     assert report.counts["requirement"] == 1
     text = next(v.text for v in report.violations if v.constraint == "requirement")
-    assert f"runs on n{lacking}, which lacks tag gpu" in text
+    assert f"runs on n{lacking}, which is no node with tag gpu" in text
     assert not report.honest
 
 
@@ -141,17 +142,17 @@ def test_explanations_name_what_a_node_lacks() -> None:
         for candidate in explainer.operator(pair).candidates
     ]
     for node, verdict in verdicts:
-        assert (verdict == "lacks tag gpu") != meets(problem, int(node[1:]), 0)
-    assert any(verdict == "lacks tag gpu" for _, verdict in verdicts)
+        assert (verdict == "no node with tag gpu") != meets(problem, int(node[1:]), 0)
+    assert any(verdict == "no node with tag gpu" for _, verdict in verdicts)
 
 
 def test_what_no_node_has_is_said() -> None:
     problem = demanding(2)
     joins = replace(problem.joins, tags=np.array(["tpu", "", "", ""]))
-    with pytest.raises(InfeasibleError, match=r"no worker has tag tpu, which joins that need \d+"):
+    with pytest.raises(InfeasibleError, match=r"no worker with tag tpu, which operators that"):
         place(replace(problem, joins=joins))
     bare = replace(problem, nodes=replace(problem.nodes, memory=None, tags=None))
-    with pytest.raises(InfeasibleError, match="no worker has "):
+    with pytest.raises(InfeasibleError, match="there is no worker with "):
         place(bare, on_full="spread")
 
 
@@ -201,7 +202,8 @@ def test_documents_say_what_joins_require(tmp_path: Path) -> None:
     assert problem.joins.memory is not None
     assert problem.joins.memory[0] == 4e9
     assert np.isnan(problem.joins.memory[1])
-    assert problem.requirements.texts == ("tag gpu and 4e+09 bytes of memory",)
+    (rule,) = graph_of(problem).requirements.rules
+    assert str(rule) == "with tag gpu and 4e+09 bytes of memory"
     assert place(problem).instances.node.tolist() == [0, 1]
     write_problem(problem, tmp_path / "q.json")
     assert read_problem(tmp_path / "q.json").same_as(problem)
@@ -221,3 +223,18 @@ def test_bad_requirements_are_refused(tmp_path: Path, old: str, new: str, said: 
     with pytest.raises(ProblemError) as caught:
         read_problem(tmp_path / "p.yaml")
     assert said in str(caught.value)
+
+
+def test_who_has_no_room_is_said() -> None:
+    problem = demanding(3)
+    assert problem.nodes.tags is not None
+    gpu = np.array(["gpu" in one for one in problem.nodes.tags.tolist()])
+    total = problem.required_capacity.sum()
+    poor = problem.with_capacity(np.where(gpu, 1.0, total))
+    said = r"are missing \(no node with tag gpu has room; no node with tag arm64 and tag gpu has "
+    with pytest.raises(InfeasibleError, match=said):
+        place(poor)
+    alone = replace(poor, joins=replace(poor.joins, tags=np.repeat("gpu", GROUPS), memory=None))
+    said = r"workers that may run them together have \d+: .* \(no node with tag gpu has room\)"
+    with pytest.raises(InfeasibleError, match=said):
+        place(alone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from query_cases import asking, chain, topology
 
 from nova_core.errors import InfeasibleError, ProblemError
 from nova_core.evaluation import Evaluation, evaluate
 from nova_core.io import read_problem
 from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
+from nova_core.model.expansion import graph_of
 from nova_core.model.verify import verify
-from nova_core.strategies import create, trees
+from nova_core.strategies import clusters, create, trees
 from nova_core.strategies.trees import minimum_spanning_tree, rooted
 from nova_workloads.topology import generate
 
@@ -138,6 +141,55 @@ def test_tree_joins_where_ways_meet() -> None:
     assert [leg.tolist() for leg in legs] == [[1, 6], [2, 6], [6, 5, 0], [3], [4, 3], [3, 5, 0]]
     # Node 5 relays both results.
     assert plan.load.tolist() == [0, 0, 0, 3, 0, 2, 7]
+
+
+def test_a_query_runs_where_all_its_ways_have_met(tmp_path: Path) -> None:
+    """A line to the sink, with the sources of one stream behind its end and one at its side."""
+    place_of = [[0.0, 0], [10, 0], [20, 0], [25, 5], [25, -5], [10, 9]]
+    nodes = [
+        {"id": f"n{row}", "position": each, "capacity": 1000} for row, each in enumerate(place_of)
+    ]
+    streams = [("n3", "a"), ("n4", "a"), ("n5", "b")]
+    sources = [
+        {"id": f"s{row}", "node": node, "stream": stream, "rate": 8}
+        for row, (node, stream) in enumerate(streams)
+    ]
+    operators = [
+        {"id": "sum", "kind": "aggregate", "input": "a", "window": 1},
+        {"id": "some", "kind": "filter", "input": "sum", "selectivity": 0.5},
+        {"id": "ab", "kind": "join", "inputs": ["some", "b"]},
+        {"id": "last", "kind": "aggregate", "input": "ab", "window": 1},
+    ]
+    queries = [{"id": "q", "sink": "n0", "operators": operators}]
+    document = {"nova": 1, "nodes": nodes, "sources": sources, "queries": queries}
+    (tmp_path / "query.json").write_text(json.dumps(document))
+    plan = create("tree").place(read_problem(tmp_path / "query.json"))
+    where = dict(zip(plan.operator_names().tolist(), plan.instances.node.tolist(), strict=True))
+    assert where == {"q/sum": 2, "q/ab(sum*s2)": 1, "q/last": 1}
+
+
+@pytest.mark.parametrize("strategy", ["tree", "cl-sf", "cl-tree-sf"])
+def test_whole_queries_meet_at_the_last_node_that_their_ways_share(strategy: str) -> None:
+    asked = asking(topology(7, 60), chain())
+    graph, every = graph_of(asked), np.arange(60)
+    sink = int(asked.sinks[0])
+    heads = clusters.cluster_heads(asked, clusters.ClusterParameters())
+    entry, tree = {
+        "tree": (every, rooted(minimum_spanning_tree(asked.latency_position), 60, sink)),
+        "cl-sf": (heads, clusters._star(heads, sink)),
+        "cl-tree-sf": (heads, clusters._tree(asked, heads, sink)),
+    }[strategy]
+    plan = create(strategy).place(asked)
+    for body, host in zip(graph.bodies.tolist(), plan.instances.node.tolist(), strict=True):
+        ways = []
+        for source in graph.upstream_sources(body):
+            node = int(graph.node[source])
+            way = [sink if node == sink else int(entry[node])]
+            while way[-1] != sink:
+                way.append(int(tree.parent[way[-1]]))
+            ways.append(way)
+        shared = [node for node in ways[0] if all(node in way for way in ways)]
+        assert host == shared[0]
 
 
 def test_tree_for_several_sinks() -> None:

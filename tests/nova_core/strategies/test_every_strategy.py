@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from problem_families import FAMILIES
+from query_cases import asking, chain, document, topology
 from random_problems import problems
 
 from nova_core.errors import InfeasibleError, ProblemError
@@ -60,6 +61,35 @@ def test_it_verifies_or_says_what_it_breaks(strategy: str, family: str) -> None:
 def test_all_cope_with_any_valid_problem(problem: Problem) -> None:
     for strategy in names():
         check(problem, strategy)
+
+
+QUERIES = {
+    "chain": chain(),
+    "what two others read": document(
+        {"kind": "aggregate", "id": "sum", "input": "t0", "window": 1, "groups": 4},
+        {"kind": "filter", "id": "high", "input": "sum", "selectivity": 0.5},
+        {"kind": "join", "id": "ab", "inputs": ["high", "t1"], "match": "all", "selectivity": 0.2},
+        {"kind": "join", "id": "both", "inputs": ["ab", "sum"], "match": "all"},
+    ),
+    "filters and a projection": [
+        *document({"kind": "filter", "id": "f", "input": "t0", "selectivity": 0.5}),
+        {
+            "id": "wide",
+            "sink": "n1",
+            "operators": [{"kind": "project", "id": "p", "input": "t2", "selectivity": 1.5}],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", QUERIES)
+@pytest.mark.parametrize("strategy", names())
+def test_it_places_whole_queries(strategy: str, shape: str) -> None:
+    roomy = asking(topology(3), QUERIES[shape])
+    check(roomy, strategy)
+    assert plan_or_refusal(roomy, strategy) is not None
+    capacity = np.random.default_rng(4).uniform(40, 200, len(roomy.nodes))
+    check(roomy.with_capacity(capacity), strategy)
 
 
 @pytest.mark.parametrize("strategy", names())

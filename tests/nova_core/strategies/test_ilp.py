@@ -54,7 +54,7 @@ def test_bad_parameters(parameters: dict[str, object], said: str) -> None:
 def test_large_problems_are_refused() -> None:
     with pytest.raises(ProblemError, match="use a smaller problem"):
         place(generate(2000, seed=0), "ilp")
-    with pytest.raises(ProblemError, match=r"3 joins on 9 nodes; .* or fewer candidates"):
+    with pytest.raises(ProblemError, match=r"3 operators on 9 nodes; .* or fewer candidates"):
         replaced = pytest.MonkeyPatch()
         with replaced.context() as patch:
             patch.setattr("nova_core.strategies.ilp.MOST_COLUMNS", 26)

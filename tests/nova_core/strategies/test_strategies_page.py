@@ -79,5 +79,7 @@ def test_the_example_is_a_strategy_as_any_other(
     assert "near-sink" in names()
     for family in FAMILIES:
         test_every_strategy.test_it_verifies_or_says_what_it_breaks("near-sink", family)
+    for shape in test_every_strategy.QUERIES:
+        test_every_strategy.test_it_places_whole_queries("near-sink", shape)
     test_every_strategy.test_it_can_do_what_is_easy("near-sink")
     test_every_strategy.test_parameters_are_frozen_documented_and_have_defaults("near-sink")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +49,43 @@ def _box(
     return south, west, north, east
 
 
+@dataclass(frozen=True)
+class Fetching:
+    """What is fetched, where to and how; values of `fetch_options`."""
+
+    directory: Path
+    first: datetime
+    last: datetime | None
+    per_second: float
+    retries: int
+    verify: bool
+    as_json: bool
+
+    def fetcher(self) -> Fetcher:
+        """What fetches a file, no faster than is allowed."""
+        return Fetcher(per_second=self.per_second, retries=self.retries, say=console.say)
+
+    def days(self) -> tuple[date, date]:
+        """The first day and the last."""
+        return self.first.date(), (self.last or self.first).date()
+
+    def fetch(self, files: Sequence[Wanted], fetcher: Fetcher, **options: Any) -> Outcome:
+        """Fetch files into the directory, unless they are there."""
+        with console.progress("fetching") as advance:
+            return fetching.fetch_all(
+                files,
+                self.directory,
+                fetcher,
+                verify=self.verify,
+                progress=lambda outcome: advance(outcome.tried, len(files)),
+                **options,
+            )
+
+
 # What all commands of fetch share.
-fetch_options = shared.options(
+fetch_options = shared.together(
+    "how",
+    Fetching,
     click.argument("directory", type=paths.OUTPUT),
     click.option("--from", "first", type=DAY, required=True, help="First day (UTC)."),
     click.option("--to", "last", type=DAY, help="Last day. [default: the first]"),
@@ -99,28 +134,22 @@ def fetch() -> None:
 )
 @click.option("--api-url", default=fetching.SENSOR_API, show_default=True, help="For --bbox.")
 def sensor_community(
-    directory: Path,
-    first: datetime,
-    last: datetime | None,
+    how: Fetching,
     sensors: list[int] | None,
     bbox: tuple[float, float, float, float] | None,
     everything: bool,
     types: str,
     url: str,
     api_url: str,
-    per_second: float,
-    retries: int,
-    verify: bool,
-    as_json: bool,
 ) -> None:
     """Fetch daily files of Sensor.Community's archive into DIRECTORY."""
     if (sensors is not None) + (bbox is not None) + everything != 1:
         raise NovaError("give --sensors, --bbox or --everything, one of them")
-    fetcher = _fetcher(per_second, retries)
+    fetcher = how.fetcher()
     api = checked_base(api_url, "--api-url")
     archive = fetching.SensorArchive(fetcher, checked_base(url), api)
     chosen = None if everything else set(sensors or ())
-    days = fetching.days(first.date(), (last or first).date())
+    days = fetching.days(*how.days())
     if bbox is not None:
         chosen = archive.sensors_in(bbox)
         if not chosen:
@@ -136,9 +165,9 @@ def sensor_community(
         except FetchError as error:
             failed.append(str(error))
             break  # the archive's other days would fail, too
-    outcome = _fetched(files, directory, fetcher, verify=verify)
+    outcome = how.fetch(files, fetcher)
     outcome.missing[:0], outcome.failed[:0] = missing, failed
-    _tell(directory, outcome, as_json)
+    _tell(outcome, how)
 
 
 @fetch.command("ripe-atlas")
@@ -153,54 +182,19 @@ def sensor_community(
 )
 @click.option("--probes", callback=_numbers, metavar="ID,...", help="Only these.")
 @click.option("--url", default=fetching.ATLAS_API, show_default=True, help="Of the service.")
-def ripe_atlas(
-    directory: Path,
-    first: datetime,
-    last: datetime | None,
-    measurements: list[int],
-    probes: list[int] | None,
-    url: str,
-    per_second: float,
-    retries: int,
-    verify: bool,
-    as_json: bool,
-) -> None:
+def ripe_atlas(how: Fetching, measurements: list[int], probes: list[int] | None, url: str) -> None:
     """Fetch results of RIPE Atlas measurements into DIRECTORY, a file per measurement and day."""
-    files = list(
-        fetching.atlas_files(
-            measurements,
-            first.date(),
-            (last or first).date(),
-            _today(),
-            probes or (),
-            checked_base(url),
-        )
-    )
-    fetcher = _fetcher(per_second, retries)
-    outcome = _fetched(files, directory, fetcher, verify=verify, check=fetching.as_lines)
-    _tell(directory, outcome, as_json)
+    archive = checked_base(url)
+    files = list(fetching.atlas_files(measurements, *how.days(), _today(), probes or (), archive))
+    _tell(how.fetch(files, how.fetcher(), check=fetching.as_lines), how)
 
 
 def _today() -> date:
     return datetime.now(UTC).date()
 
 
-def _fetcher(per_second: float, retries: int) -> Fetcher:
-    return Fetcher(per_second=per_second, retries=retries, say=console.say)
-
-
-def _fetched(files: Sequence[Wanted], *arguments: Any, **options: Any) -> Outcome:
-    with console.progress("fetching") as advance:
-        return fetching.fetch_all(
-            files,
-            *arguments,
-            progress=lambda outcome: advance(outcome.tried, len(files)),
-            **options,
-        )
-
-
-def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:
-    if as_json:
+def _tell(outcome: Outcome, how: Fetching) -> None:
+    if how.as_json:
         console.print_json(asdict(outcome))
     else:
         rows = [
@@ -209,7 +203,7 @@ def _tell(directory: Path, outcome: Outcome, as_json: bool) -> None:
             ("not in the archive", f"{len(outcome.missing):,}"),
             ("failed", f"{len(outcome.failed):,}"),
         ]
-        console.show(console.table(str(directory), ["files", ">number"], rows))
+        console.show(console.table(str(how.directory), ["files", ">number"], rows))
     if outcome.missing:
         more = f" and {len(outcome.missing) - 1} more" if len(outcome.missing) > 1 else ""
         console.warn(f"not in the archive: {outcome.missing[0]}{more}")

@@ -20,55 +20,10 @@ if TYPE_CHECKING:
 
 NOW = "now"
 
-# The streams, and when each tuple is due; the command gets them as the fields of `Inputs`.
-input_options = shared.options(
-    click.argument("inputs", nargs=-1, type=paths.INPUT),
-    click.option(
-        "--synthetic",
-        type=at_least(1),
-        metavar="N",
-        help="Made-up sensors instead of files: pressure and humidity in turn.",
-    ),
-    click.option(
-        "--regions",
-        type=at_least(1),
-        default=4,
-        show_default=True,
-        help="Of synthetic sensors.",
-    ),
-    shared.seed_option(),
-    click.option("--sensor", "sensors", multiple=True, help="Only this; may be repeated."),
-    click.option("--region", "only_regions", multiple=True, help="Only this; may be repeated."),
-    click.option("--stream", help="Logical stream of four-column files."),
-    click.option(
-        "--rate",
-        type=NumberRange(min=0, min_open=True),
-        help="Tuples/s of each sensor, whatever was recorded.",
-    ),
-    click.option(
-        "--speed",
-        type=NumberRange(min=0, min_open=True),
-        help="How much faster than recorded, without --rate. [default: 1]",
-    ),
-    click.option(
-        "--duration",
-        type=NumberRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="With --rate, values repeat until then.",
-    ),
-    click.option("--count", type=at_least(1), help="Tuples per sensor."),
-    click.option(
-        "--start",
-        metavar="WHEN",
-        help="Event time of the first tuple: an ISO date (UTC), ms since the epoch, or now "
-        "(the next full second).",
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Inputs:
-    """Values of `input_options`."""
+    """The streams, and when each tuple is due; values of `input_options`."""
 
     inputs: tuple[Path, ...]
     synthetic: int | None
@@ -139,3 +94,50 @@ class Inputs:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return round(moment.timestamp() * 1000)
+
+
+input_options = shared.together(
+    "given",
+    Inputs,
+    click.argument("inputs", nargs=-1, type=paths.INPUT),
+    click.option(
+        "--synthetic",
+        type=at_least(1),
+        metavar="N",
+        help="Made-up sensors instead of files: pressure and humidity in turn.",
+    ),
+    click.option(
+        "--regions",
+        type=at_least(1),
+        default=4,
+        show_default=True,
+        help="Of synthetic sensors.",
+    ),
+    shared.seed_option(),
+    click.option("--sensor", "sensors", multiple=True, help="Only this; may be repeated."),
+    click.option("--region", "only_regions", multiple=True, help="Only this; may be repeated."),
+    click.option("--stream", help="Logical stream of four-column files."),
+    click.option(
+        "--rate",
+        type=NumberRange(min=0, min_open=True),
+        help="Tuples/s of each sensor, whatever was recorded.",
+    ),
+    click.option(
+        "--speed",
+        type=NumberRange(min=0, min_open=True),
+        help="How much faster than recorded, without --rate. [default: 1]",
+    ),
+    click.option(
+        "--duration",
+        type=NumberRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="With --rate, values repeat until then.",
+    ),
+    click.option("--count", type=at_least(1), help="Tuples per sensor."),
+    click.option(
+        "--start",
+        metavar="WHEN",
+        help="Event time of the first tuple: an ISO date (UTC), ms since the epoch, or now "
+        "(the next full second).",
+    ),
+)

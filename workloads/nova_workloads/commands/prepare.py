@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +13,82 @@ from nova_core.commands import shared
 from nova_core.numbers import NumberRange, at_least
 from nova_workloads.commands.spark_options import bad_file_option, spark_options
 
+if TYPE_CHECKING:
+    from nova_workloads.sensor_archive.regions import Regions
+
 SHOWN_PROBLEMS = 10
+DAY = click.DateTime(["%Y-%m-%d"])
+
+
+def _regions(grid: float, regions: Path | None, region_name: str) -> Regions:
+    from nova_workloads.sensor_archive.regions import Grid, read_regions
+
+    return read_regions(regions, region_name) if regions else Grid(grid)
+
+
+def _days(first: datetime | None, last: datetime | None) -> dict[str, Any]:
+    """Fields of `nova_workloads.sensor_archive.pipeline.Preparation`."""
+    return {
+        "first_day": first.date() if first else None,
+        "last_day": last.date() if last else None,
+    }
+
+
+region_options = shared.together(
+    "regions",
+    _regions,
+    click.option(
+        "--grid",
+        type=NumberRange(0, 90, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Size of regions, degrees.",
+    ),
+    click.option(
+        "--regions",
+        type=paths.InputPath(exists=True, dir_okay=False),
+        help="GeoJSON file of regions, instead of a grid; sensors in none of them are dropped.",
+    ),
+    click.option(
+        "--region-name",
+        default="name",
+        show_default=True,
+        help="Property that names a region of the file.",
+    ),
+)
+# Fields of `nova_workloads.sensor_archive.cleaning.Cleaning`.
+cleaning_options = shared.together(
+    "cleaning",
+    dict,
+    click.option(
+        "--move-distance",
+        type=NumberRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="A sensor this far from its first position has moved, km.",
+    ),
+    click.option(
+        "--pressure",
+        type=float,
+        nargs=2,
+        default=(30_000, 110_000),
+        show_default=True,
+        help="Least and greatest possible, Pa.",
+    ),
+    click.option(
+        "--sequence-period",
+        type=NumberRange(0, min_open=True),
+        default=1.0,
+        show_default=True,
+        help="Time between two numbers of sequence files, ms.",
+    ),
+)
+day_options = shared.together(
+    "days",
+    _days,
+    click.option("--from", "first", type=DAY, help="First day."),
+    click.option("--to", "last", type=DAY, help="Last day."),
+)
 
 
 @click.command()
@@ -25,51 +100,13 @@ SHOWN_PROBLEMS = 10
     required=True,
     help="Directory of the tables; new, or prepared.",
 )
-@click.option(
-    "--grid",
-    type=NumberRange(0, 90, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Size of regions, degrees.",
-)
-@click.option(
-    "--regions",
-    type=paths.InputPath(exists=True, dir_okay=False),
-    help="GeoJSON file of regions, instead of a grid; sensors in none of them are dropped.",
-)
-@click.option(
-    "--region-name",
-    default="name",
-    show_default=True,
-    help="Property that names a region of the file.",
-)
+@region_options
 @click.option(
     "--join-distance",
     type=NumberRange(min=0),
     help="Join only sensors of a region that are at most so far apart, km.",
 )
-@click.option(
-    "--move-distance",
-    type=NumberRange(min=0),
-    default=1.0,
-    show_default=True,
-    help="A sensor this far from its first position has moved, km.",
-)
-@click.option(
-    "--pressure",
-    type=float,
-    nargs=2,
-    default=(30_000, 110_000),
-    show_default=True,
-    help="Least and greatest possible, Pa.",
-)
-@click.option(
-    "--sequence-period",
-    type=NumberRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Time between two numbers of sequence files, ms.",
-)
+@cleaning_options
 @click.option(
     "--rate-window",
     type=at_least(1),
@@ -77,25 +114,21 @@ SHOWN_PROBLEMS = 10
     show_default=True,
     help="Rates are counted over windows of so many seconds.",
 )
-@click.option("--from", "first", type=click.DateTime(["%Y-%m-%d"]), help="First day.")
-@click.option("--to", "last", type=click.DateTime(["%Y-%m-%d"]), help="Last day.")
+@day_options
 @bad_file_option
 @spark_options
 @shared.json_option
 def prepare(
     archive: tuple[str, ...],
     output: str,
-    grid: float,
-    regions: Path | None,
-    region_name: str,
+    regions: Regions,
     join_distance: float | None,
+    cleaning: dict[str, Any],
     rate_window: int,
-    first: datetime | None,
-    last: datetime | None,
+    days: dict[str, Any],
     on_bad_file: Literal["skip", "fail"],
     spark: dict[str, Any],
     as_json: bool,
-    **cleaning: Any,
 ) -> None:
     """Clean a Sensor.Community archive into readings, sensors and a join matrix.
 
@@ -106,17 +139,15 @@ def prepare(
     from nova_workloads.sensor_archive import pipeline
     from nova_workloads.sensor_archive.cleaning import Cleaning
     from nova_workloads.sensor_archive.pipeline import Preparation
-    from nova_workloads.sensor_archive.regions import Grid, read_regions
     from nova_workloads.spark import shown_session
 
     preparation = Preparation(
-        regions=read_regions(regions, region_name) if regions else Grid(grid),
+        regions=regions,
         cleaning=Cleaning(**cleaning),
         max_distance=join_distance,
         window=rate_window,
         on_bad_file=on_bad_file,
-        first_day=first.date() if first else None,
-        last_day=last.date() if last else None,
+        **days,
     )
     with shown_session(spark) as (session, shown):
         report = pipeline.prepare(session, archive, output, preparation, shown.step)

@@ -60,10 +60,8 @@ DIFFERENT = 1
 )
 @click.option("--columns", metavar="NAME,...", help="Of --check files of CSV without header.")
 @shared.json_option
-@click.pass_context
 def reference(
-    ctx: click.Context,
-    /,
+    given: Inputs,
     window_ms: int,
     left: str,
     right: str,
@@ -73,7 +71,6 @@ def reference(
     results: tuple[Path, ...],
     columns: str | None,
     as_json: bool,
-    **inputs: Any,
 ) -> None:
     """Say which results a windowed join must deliver, and compare a run with it.
 
@@ -85,13 +82,12 @@ def reference(
     from nova_workloads.result_files import read_results, write_results
     from nova_workloads.schedule import all_tuples
 
-    options = Inputs(**inputs)
-    if options.start == NOW:
+    if given.start == NOW:
         raise NovaError("--start now: give the start that the replay told, in ms")
-    if options.synthetic and options.duration is None and options.count is None:
+    if given.synthetic and given.duration is None and given.count is None:
         raise NovaError("--synthetic: give --duration or --count")
-    schedule = options.schedule(options.start_ms())
-    streams = options.streams()
+    schedule = given.schedule(given.start_ms())
+    streams = given.streams()
     pairs = None
     if problem is not None:
         from nova_core.io.files import read_problem
@@ -117,7 +113,7 @@ def reference(
     else:
         _show(join, compared)
     if compared is not None and not compared.ok:
-        ctx.exit(DIFFERENT)
+        click.get_current_context().exit(DIFFERENT)
 
 
 def _answer(join: Reference, compared: Comparison | None) -> dict[str, Any]:

@@ -75,10 +75,8 @@ SPLITS = ("none", "sensor", "stream", "region")
     help="Seconds to wait for the other side of a connection.",
 )
 @shared.json_option
-@click.pass_context
 def replay(
-    ctx: click.Context,
-    /,
+    given: Inputs,
     target: str,
     split: str,
     form: str,
@@ -88,7 +86,6 @@ def replay(
     unpaced: bool,
     wait: float,
     as_json: bool,
-    **inputs: Any,
 ) -> None:
     """Emit streams as they were recorded, or at a rate.
 
@@ -100,26 +97,25 @@ def replay(
     from nova_workloads.outputs import Target
     from nova_workloads.replay import Replay
 
-    options = Inputs(**inputs)
     where = Target.parse(target)
     if as_json and where.kind == "stdout":
         raise NovaError("--json: standard output carries the tuples; give --to")
     if (plan is None) is not (problem is None):
         raise NovaError("--plan and --problem: give both or none")
-    start_ms = options.start_ms()
-    options.schedule(start_ms)  # refuse contradicting options before reading anything
-    streams = options.streams()
+    start_ms = given.start_ms()
+    given.schedule(start_ms)  # refuse contradicting options before reading anything
+    streams = given.streams()
     partitions = _partitions(plan, problem, streams)
     lanes = _lanes(streams, where.kind == "kafka", split, form, partitions, where, wait)
 
-    aligned = options.start == NOW or (options.start is None and options.rate is not None)
+    aligned = given.start == NOW or (given.start is None and given.rate is not None)
     if aligned and not unpaced:
         # Replays on several hosts agree on the windows when they start with a second.
         start_ms = -(-time.time_ns() // 1_000_000_000) * 1000
     elif aligned:
         start_ms = time.time_ns() // 1_000_000
     with _Reporter() as reporter:
-        run = Replay(lanes, options.schedule(start_ms), tick, not unpaced, reporter)
+        run = Replay(lanes, given.schedule(start_ms), tick, not unpaced, reporter)
         summary = run.run(start_ms if aligned and not unpaced else None)
     if as_json:
         console.print_json(asdict(summary))
@@ -128,7 +124,7 @@ def replay(
     if summary.error is not None:
         raise NovaError(summary.error)
     if summary.interrupted:
-        ctx.exit(INTERRUPTED)
+        click.get_current_context().exit(INTERRUPTED)
 
 
 def _partitions(

@@ -18,29 +18,28 @@ bad_file_option = click.option(
 # The command gets them as ``spark``, for `nova_workloads.spark.shown_session`.
 spark_options = shared.together(
     "spark",
-    {
-        "master": click.option(
-            "--master",
-            default="local[*]",
-            show_default=True,
-            help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://HOST.",
-        ),
-        "memory": click.option(
-            "--memory",
-            metavar="SIZE",
-            help="Heap of Spark's driver and executors, e.g. 2g. [default: a quarter of the "
-            "machine's memory, 1 to 4 GiB]",
-        ),
-        "spark_conf": click.option(
-            "--spark-conf",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Any setting of Spark's; may be repeated.",
-        ),
-        "spark_log": click.option(
-            "--spark-log",
-            type=paths.OutputPath(dir_okay=False),
-            help="Write what Spark says to this file; otherwise only its errors are shown.",
-        ),
-    },
+    dict,
+    click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://HOST.",
+    ),
+    click.option(
+        "--memory",
+        metavar="SIZE",
+        help="Heap of Spark's driver and executors, e.g. 2g. [default: a quarter of the "
+        "machine's memory, 1 to 4 GiB]",
+    ),
+    click.option(
+        "--spark-conf",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Any setting of Spark's; may be repeated.",
+    ),
+    click.option(
+        "--spark-log",
+        type=paths.OutputPath(dir_okay=False),
+        help="Write what Spark says to this file; otherwise only its errors are shown.",
+    ),
 )

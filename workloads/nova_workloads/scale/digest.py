@@ -43,6 +43,7 @@ def digest_of(problem: Problem, joins: Joins, sources: Path, pairs: Path) -> str
         nodes.text(name, name)
     for name in ("height", "penalty", "cpu"):
         nodes.numbers(name, name, "<f8")
+    nodes.text("zone", "zone", needed=False)
     original = _Table("Sources", h, problem.files("sources"), problem.count("sources"))
     located = _Table("Sources", h, part_files(sources, ProblemError), original.count)
     original.text("ids", "id")
@@ -84,8 +85,10 @@ class _Table:
         data = () if kind is None else chunks
         hash_column(self._h, f"{self.name}.{field}", kind, (self.count, *more), data)
 
-    def text(self, field: str, column: str) -> None:
-        """A column of text."""
+    def text(self, field: str, column: str, *, needed: bool = True) -> None:
+        """A column of text; one that is not needed adds nothing where it is missing."""
+        if not needed and column not in self._columns:
+            return
         self._hash(field, "U" if column in self._columns else None, self._texts(column))
 
     def _texts(self, column: str) -> Iterator[bytes]:

@@ -72,11 +72,13 @@ class Landmarks:
             latency: for each, ms.
         """
         from nova_core.costspace.kernels import place
+        from nova_core.costspace.kernels.graph import Entries
 
         own = self._fit(start, landmark, latency)
+        entries = Entries(start, landmark.astype(np.int32), latency.astype(np.float32))
         place.place(
-            0, len(own), start, landmark.astype(np.int32), latency.astype(np.float32),
-            self.state, own, self.dimensions, 0, STEPS, self.floor, self.scale, 0, True,
+            0, len(own), entries, self.state, own, self.dimensions,
+            place.Effort(0, STEPS, settle=True), self.floor, self.scale, 0,
         )  # fmt: skip
         return own
 

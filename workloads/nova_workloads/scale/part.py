@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nova_core.errors import InfeasibleError
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import leg_weights
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.problem import (
@@ -195,10 +196,10 @@ def problem_and_rest(nodes: Any, joins: Any, query: Query) -> tuple[Problem, Any
     import pyarrow as pa
 
     problem = problem_of(nodes, joins, query)
-    required = problem.requirements
-    if not required.texts:
+    graph = graph_of(problem)
+    required, of_pair = graph.requirements, graph.requirement[graph.bodies]
+    if not required.rules:
         return problem, joins, joins.slice(0, 0)
-    of_pair = problem.pair_requirement
     met = np.asarray((required.met & host_nodes(problem, query.parameters.c_min)).any(axis=1))
     able = (of_pair < 0) | met[of_pair]
     if able.all() or not able.any():

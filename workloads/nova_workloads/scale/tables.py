@@ -80,6 +80,11 @@ class Problem:
                 f"{path}: tables of nodes, sources and matrix are needed, as Parquet; "
                 "`nova scale generate` writes such a problem"
             )
+        zoned = header.query is not UNSET and any(
+            one.zones is not UNSET for one in header.query.operators
+        )
+        if zoned or header.streams is not UNSET:
+            raise ProblemError(f"{path}: zones: problems with zones fit one machine only")
         for name in ("links", "latency", "metrics"):
             in_header = getattr(header, name) is not UNSET
             if in_header or getattr(header.tables, name, UNSET) is not UNSET:

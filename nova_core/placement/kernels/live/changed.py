@@ -1,4 +1,4 @@
-"""What pairs were before an event changed them: kept once, compared with what they are after it."""
+"""What operators were before an event changed them: kept once, compared with what they are now."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ import numpy as np
 
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
-from nova_core.placement.kernels.live.tables import CHANGED, HOST, MOVED, SINK
+from nova_core.placement.kernels.live.tables import CHANGED, HOST, MOVED
 
-# Value of a host for a pair that does not exist, before an event or after it.
+# Value of a host for an operator that does not exist, before an event or after it.
 ABSENT = -3
 # Columns of `Kept.row`.
-PAIR, OLD_HOST, OLD_SINK, OLD_MOVED = range(4)
-KEPT = 4
+OPERATOR, OLD_HOST, OLD_MOVED = range(3)
+KEPT = 3
 # Entries of `Kept.counts`.
 USED, EVENT = 0, 1
 
 
 @njit(cache=True, nogil=True)
 def keep(
-    table: Ints, points: Floats, kept: Ints, old_points: Floats, counts: Ints, pairs: Ints
+    table: Ints, points: Floats, kept: Ints, old_points: Floats, counts: Ints, operators: Ints
 ) -> None:
-    """Keep what pairs were, before their first change in an event.
+    """Keep what operators were, before their first change in an event.
 
     Args:
-        table: (p, 8) rows of pairs, see `tables.Joins`; marked.
-        points: (p, d) virtual positions, ms.
+        table: (o, 8) rows of operators, see `tables.Operators`; marked.
+        points: (o, d) virtual positions, ms.
         kept: (m, `KEPT`) what was kept so far, see `tables.Kept`; has room for all.
         old_points: (m, d) virtual positions then, ms.
         counts: (2,) see `USED` and `EVENT`; changed.
-        pairs: (k,) those about to change.
+        operators: (k,) those about to change.
     """
-    for pair in pairs:
-        if table[pair, CHANGED] == counts[EVENT]:
+    for operator in operators:
+        if table[operator, CHANGED] == counts[EVENT]:
             continue
-        table[pair, CHANGED] = counts[EVENT]
+        table[operator, CHANGED] = counts[EVENT]
         row = counts[USED]
         counts[USED] = row + 1
-        kept[row, PAIR], kept[row, OLD_HOST] = pair, table[pair, HOST]
-        kept[row, OLD_SINK], kept[row, OLD_MOVED] = table[pair, SINK], table[pair, MOVED]
-        old_points[row] = points[pair]
+        kept[row, OPERATOR], kept[row, OLD_HOST] = operator, table[operator, HOST]
+        kept[row, OLD_MOVED] = table[operator, MOVED]
+        old_points[row] = points[operator]
 
 
 @njit(cache=True, nogil=True)
 def put_back(table: Ints, points: Floats, kept: Ints, old_points: Floats, counts: Ints) -> None:
-    """Restore sinks, virtual positions and when pairs moved; hosts are none of this."""
+    """Restore virtual positions and when operators moved; hosts are none of this."""
     for row in range(counts[USED]):
-        pair = kept[row, PAIR]
-        table[pair, CHANGED] = -1
+        operator = kept[row, OPERATOR]
+        table[operator, CHANGED] = -1
         if kept[row, OLD_HOST] != ABSENT:
-            table[pair, SINK], table[pair, MOVED] = kept[row, OLD_SINK], kept[row, OLD_MOVED]
-            points[pair] = old_points[row]
+            table[operator, MOVED] = kept[row, OLD_MOVED]
+            points[operator] = old_points[row]
 
 
 @njit(cache=True, nogil=True)
@@ -64,7 +64,7 @@ def changes(
     in_pieces: int,
     version: int,
 ) -> tuple[Ints, Floats]:
-    """Kept pairs that are not what they were, by row; that whole ones moved is noted.
+    """Kept operators that are not what they were, by row; that whole ones moved is noted.
 
     Args:
         table: as for `keep`, like the four after it.
@@ -72,34 +72,30 @@ def changes(
         kept: what was kept.
         old_points: virtual positions then.
         counts: how much that is.
-        alive: (p,) whether pairs exist.
-        in_pieces: the host of a pair that runs in pieces; those are always reported.
-        version: of the plan after the event, noted for pairs that start or move.
+        alive: (o,) whether operators exist.
+        in_pieces: the host of one that runs in pieces; those are always reported.
+        version: of the plan after the event, noted for operators that start or move.
 
     Returns:
-        (k, 6) of each the pair, its host and its sink before and after, `ABSENT` hosts being those
-        of pairs that do not exist, and whether its virtual position differs; and (k, 2, d) those
-        positions, ms.
+        (k, 4) of each the operator, its host before and after, `ABSENT` of one that does not exist,
+        and whether its virtual position differs; and (k, 2, d) those positions, ms.
     """
     used, d = counts[USED], points.shape[1]
-    order = np.argsort(kept[:used, PAIR])  # all are different
-    row, point = np.empty((used, 6), np.int64), np.empty((used, 2, d))
+    order = np.argsort(kept[:used, OPERATOR])  # all are different
+    row, point = np.empty((used, 4), np.int64), np.empty((used, 2, d))
     found = 0
     for k in order:
-        pair, was = kept[k, PAIR], kept[k, OLD_HOST]
-        host = table[pair, HOST] if alive[pair] else ABSENT
+        operator, was = kept[k, OPERATOR], kept[k, OLD_HOST]
+        host = table[operator, HOST] if alive[operator] else ABSENT
         differs = was == ABSENT or host == ABSENT
         for i in range(d):
-            differs |= old_points[k, i] != points[pair, i]
-            point[found, 0, i], point[found, 1, i] = old_points[k, i], points[pair, i]
-        sink = table[pair, SINK]
-        old_sink = sink if was == ABSENT else kept[k, OLD_SINK]
-        same = was == host and old_sink == sink and not differs
+            differs |= old_points[k, i] != points[operator, i]
+            point[found, 0, i], point[found, 1, i] = old_points[k, i], points[operator, i]
+        same = was == host and not differs
         if (same and host != in_pieces) or (was == ABSENT and host == ABSENT):
             continue
         if was != host and host >= 0 and was != in_pieces:
-            table[pair, MOVED] = version
-        row[found, 0], row[found, 1], row[found, 2] = pair, was, host
-        row[found, 3], row[found, 4], row[found, 5] = old_sink, sink, differs
+            table[operator, MOVED] = version
+        row[found, 0], row[found, 1], row[found, 2], row[found, 3] = operator, was, host, differs
         found += 1
     return row[:found], point[:found]

@@ -1,4 +1,4 @@
-"""What joins cost on hosts, the hosts near a virtual position, and joins that move between them."""
+"""What operators cost on hosts, the hosts near a virtual position, and moves between them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from nova_core.borrowing import borrowing, inlined
+from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
-from nova_core.model.problem import Floats, Ints
+from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.live.host_tree import (
     NONE,
     HostTree,
@@ -18,155 +18,161 @@ from nova_core.placement.kernels.live.host_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.tables import HOST, LEFT_NODE, Joins, Loads
+from nova_core.placement.kernels.live.tables import (
+    ENOUGH,
+    HOST,
+    LARGEST,
+    LEG,
+    LEGS,
+    LINKED,
+    Legs,
+    Loads,
+    Operators,
+    Places,
+    SharedTree,
+    Tables,
+)
 from nova_core.placement.kernels.median import fermat_points
 from nova_core.placement.kernels.residents import enter, leave
 
 
-@borrowing
+@inlined
 def host_cost(
-    position: Floats, extra: Floats, table: Ints, pair: int, weights: Floats, host: int
+    places: Places,
+    operators: Operators,
+    legs: Legs,
+    operator: int,
+    weight: Floats,
+    first: int,
+    host: int,
 ) -> float:
-    """Objective of a piece of a join on a host, see `nova_core.model.objectives.leg_cost`.
+    """Objective of an operator, or a piece of one, on a host, see `model.objectives.leg_cost`.
+
+    A leg to an operator that has no host yet is as long as to its virtual position.
 
     Args:
-        position: (n, d) coordinates of all nodes, ms.
-        extra: (n, 2) their height and penalty, ms.
-        table: (p, 8) rows of pairs, see `tables.Joins`.
-        pair: row of ``table``.
-        weights: (3,) of the legs.
+        places: the nodes.
+        operators: what is placed.
+        legs: what it is linked with.
+        operator: row of ``operators``.
+        weight: of its legs.
+        first: where they begin in ``weight``.
         host: node index.
     """
-    cost = 0.0
-    for i in range(3):
-        end = table[pair, LEFT_NODE + i]
-        square = 0.0
-        for k in range(position.shape[1]):
-            away = position[end, k] - position[host, k]
-            square += away * away
+    position, extra, end = places.position, places.extra, legs.end
+    begin, cost = operators.row[operator, LEG], 0.0
+    for i in range(operators.row[operator, LEGS]):
+        node, square = end[begin + i], 0.0
+        if node >= 0:
+            for k in range(position.shape[1]):
+                away = position[node, k] - position[host, k]
+                square += away * away
+        else:
+            other = legs.other[begin + i]
+            for k in range(position.shape[1]):
+                away = operators.point[other, k] - position[host, k]
+                square += away * away
         leg = math.sqrt(square) + extra[host, 1]
-        if end != host:
-            leg += extra[end, 0] + extra[host, 0]
-        cost += weights[i] * leg
+        if node < 0:
+            leg += extra[host, 0]
+        elif node != host:
+            leg += extra[node, 0] + extra[host, 0]
+        cost += weight[first + i] * leg
     return cost
 
 
-@borrowing
-def ideal(position: Floats, table: Ints, pair: int, point: Floats, weights: Floats) -> float:
-    """Objective of a join at its virtual position, heights left out."""
-    cost = 0.0
-    for i in range(3):
-        end = table[pair, LEFT_NODE + i]
-        square = 0.0
-        for k in range(len(point)):
-            away = position[end, k] - point[k]
+@inlined
+def ideal(places: Places, operators: Operators, legs: Legs, operator: int) -> float:
+    """Objective of an operator at its virtual position, heights left out."""
+    position, end = places.position, legs.end
+    begin, cost = operators.row[operator, LEG], 0.0
+    for i in range(begin, begin + operators.row[operator, LEGS]):
+        node, square = end[i], 0.0
+        if node < 0:
+            continue
+        for k in range(position.shape[1]):
+            away = position[node, k] - operators.point[operator, k]
             square += away * away
-        cost += weights[i] * math.sqrt(square)
+        cost += legs.weight[i] * math.sqrt(square)
     return cost
 
 
 @njit(cache=True, nogil=True)
-def losses(
-    position: Floats,
-    extra: Floats,
-    table: Ints,
-    points: Floats,
-    weights: Floats,
-    pair: Ints,
-    host: Ints,
-) -> Floats:
-    """What each pair costs on its host beyond its virtual position, heights left out there.
+def losses(tables: Tables, some: Ints) -> Floats:
+    """(k,) what some whole operators cost on their hosts beyond their virtual positions.
 
-    Args:
-        position: (n, d) coordinates of all nodes, ms.
-        extra: (n, 2) their height and penalty, ms.
-        table: (p, 8) rows of pairs, see `tables.Joins`.
-        points: (p, d) virtual positions, ms.
-        weights: (k, 3) of the legs of each pair to look at.
-        pair: (k,) those pairs.
-        host: (k,) where they run.
+    Heights count on hosts only.
     """
-    result = np.empty(len(pair))
-    for row in range(len(pair)):
-        least = ideal(position, table, pair[row], points[pair[row]], weights[row])
-        result[row] = host_cost(position, extra, table, pair[row], weights[row], host[row]) - least
+    places, operators, legs = tables.places, tables.operators, tables.legs
+    result = np.empty(len(some))
+    for k in range(len(some)):
+        one = some[k]
+        begin, host = operators.row[one, LEG], operators.row[one, HOST]
+        cost = host_cost(places, operators, legs, one, legs.weight, begin, host)
+        result[k] = cost - ideal(places, operators, legs, one)
     return result
 
 
 @njit(cache=True, nogil=True)
-def recompute_points(
-    position: Floats, table: Ints, points: Floats, pairs: Ints, weights: Floats
-) -> None:
-    """Recompute virtual positions.
+def cost_on(tables: Tables, operator: int, weight: Floats, host: int) -> float:
+    """`host_cost` of a piece whose legs weigh ``weight``; of the whole if that is empty."""
+    places, operators, legs = tables.places, tables.operators, tables.legs
+    if len(weight):
+        return host_cost(places, operators, legs, operator, weight, 0, host)
+    begin = operators.row[operator, LEG]
+    return host_cost(places, operators, legs, operator, legs.weight, begin, host)
 
-    Args:
-        position: (n, d) coordinates of all nodes, ms.
-        table: (p, 8) rows of pairs, see `tables.Joins`.
-        points: (p, d) virtual positions, ms; changed.
-        pairs: (k,) those to recompute.
-        weights: (k, 3) of their legs, or (1, 3) of all.
-    """
-    anchors, weight = np.empty((len(pairs), 3, position.shape[1])), np.empty((len(pairs), 3))
-    for k in range(len(pairs)):
-        weight[k] = weights[min(k, len(weights) - 1)]
+
+@njit(cache=True, nogil=True)
+def recompute_points(tables: Tables, some: Ints) -> None:
+    """Recompute the virtual positions of operators with up to three legs, all to nodes."""
+    position, operators, legs = tables.places.position, tables.operators, tables.legs
+    row = operators.row
+    anchors, weight = np.empty((len(some), 3, position.shape[1])), np.zeros((len(some), 3))
+    for k in range(len(some)):
+        begin, count = row[some[k], LEG], row[some[k], LEGS]
         for i in range(3):
-            anchors[k, i] = position[table[pairs[k], LEFT_NODE + i]]
+            # What an operator has less than three of weighs nothing.
+            leg = begin + min(i, count - 1)
+            if i < count:
+                weight[k, i] = legs.weight[leg]
+            anchors[k, i] = position[legs.end[leg]]
     found = fermat_points(anchors, weight)
-    for k in range(len(pairs)):
-        points[pairs[k]] = found[k]
+    for k in range(len(some)):
+        operators.point[some[k]] = found[k]
 
 
 @njit(cache=True, nogil=True)
 def cheapest(
-    row: Floats,
-    node: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    used: Ints,
-    hub: Floats,
-    offer: Ints,
-    position: Floats,
-    extra: Floats,
-    table: Ints,
-    points: Floats,
-    pair: int,
-    weights: Floats,
+    tables: Tables,
+    operator: int,
+    weight: Floats,
     need: float,
     requirement: int,
     hosts: Ints,
     cost: Floats,
 ) -> int:
-    """Of the nearest hosts with room for a piece of a join the cheapest first; how many.
+    """Of the nearest hosts with room for an operator the cheapest first; how many.
 
     Args:
-        row: of a `HostTree`, as the next eight.
-        node: its hosts.
-        slot: their slots.
-        box: its boxes.
-        link: its links.
-        parent: its parents.
-        used: what is in use.
-        hub: its hubs.
-        offer: what nodes offer.
-        position: (n, d) coordinates of all nodes, ms.
-        extra: (n, 2) their height and penalty, ms.
-        table: (p, 8) rows of pairs, see `tables.Joins`.
-        points: (p, d) virtual positions, ms.
-        pair: whose piece it is.
-        weights: (3,) of the piece's legs.
+        tables: all of them.
+        operator: what is placed, or a piece of it.
+        weight: of the piece's legs; empty for the whole.
         need: tuples/s a host must have free.
         requirement: what a host must meet, counted from 1; 0 for nothing.
         hosts: (k,) filled with nodes.
         cost: (k,) filled with the objective on each.
     """
-    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
-    search = search_for(len(hosts), position.shape[1])
-    found = nearest(tree, points[pair], need, requirement, search)
+    tree, places, operators, legs = tables.tree, tables.places, tables.operators, tables.legs
+    point = operators.point[operator]
+    weights, first = legs.weight, operators.row[operator, LEG]
+    if len(weight):
+        weights, first = weight, 0
+    search = search_for(len(hosts), len(point))
+    found = nearest(tree, point, need, requirement, search)
     for i in range(found):
-        host = node[0, search.slot[i]]
-        value = host_cost(position, extra, table, pair, weights, host)
+        host = tree.node[0, search.slot[i]]
+        value = host_cost(places, operators, legs, operator, weights, first, host)
         at = i
         while at > 0 and (cost[at - 1] > value or (cost[at - 1] == value and hosts[at - 1] > host)):
             cost[at], hosts[at] = cost[at - 1], hosts[at - 1]
@@ -176,69 +182,44 @@ def cheapest(
 
 
 @njit(cache=True, nogil=True)
-def set_host_free(
-    row: Floats,
-    node: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    used: Ints,
-    hub: Floats,
-    offer: Ints,
-    host: int,
-    free: float,
-) -> None:
-    """`set_free` of a host in the arrays of a `HostTree`; nothing for a node that is none."""
-    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
-    if slot[0, host] != NONE:
-        set_free(tree, slot[0, host], free)
+def set_host_free(shared: SharedTree, host: int, free: float) -> None:
+    """`set_free` of a host; nothing for a node that is none."""
+    tree = shared.tree
+    if tree.slot[0, host] != NONE:
+        set_free(tree, tree.slot[0, host], free)
 
 
 @njit(cache=True, nogil=True)
-def replace_host(
-    row: Floats,
-    node: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    used: Ints,
-    hub: Floats,
-    offer: Ints,
-    host: int,
-    values: Floats,
-    deepest: int,
-) -> int:
-    """Take a host out of the arrays of a `HostTree`, and `insert` it if it has values."""
-    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
+def replace_host(shared: SharedTree, host: int, values: Floats, deepest: int) -> int:
+    """Take a host out of the tree, and `insert` it if it has values."""
+    tree = shared.tree
     remove(tree, host)
     return insert(tree, host, values, deepest) if len(values) else 0
 
 
 @inlined
-def move_join(
-    tree: HostTree, loads: Loads, joins: Joins, pair: int, size: float, new: int
+def move_operator(
+    tree: HostTree, loads: Loads, operators: Operators, legs: Legs, operator: int, new: int
 ) -> tuple[float, float]:
-    """Take a whole join off its host, if it has one, and put it on another, or nowhere.
+    """Take a whole operator off its host, if it has one, and put it on another, or nowhere.
 
     Args:
         tree: the hosts; free capacities are changed.
         loads: what nodes run; changed.
-        joins: hosts are changed.
-        pair: the join.
-        size: what it takes of a host, tuples/s.
+        operators: hosts are changed.
+        legs: those that end at the operator are changed.
+        operator: what moves.
         new: the other host, or `NONE`.
 
     Returns:
         What was free on the old and on the new host, tuples/s; 0 for none.
     """
-    free, first, slot = loads.free, loads.first, tree.slot
-    old = joins.row[pair, HOST]
+    free, first, slot, row = loads.free, loads.first, tree.slot, operators.row
+    old, size = row[operator, HOST], operators.rate[operator, 0] + operators.rate[operator, 1]
     before_old = before_new = 0.0
     if old != NONE:
         before_old = free[old]
-        leave(first, joins.chain, old, pair)
+        leave(first, operators.chain, old, operator)
         # An empty node has its capacity to the last bit: rounding does not add up for ever.
         empty = first[old] == NONE and loads.pieces[old] == 0
         free[old] = loads.capacity[old] if empty else before_old + size
@@ -246,41 +227,70 @@ def move_join(
             set_free(tree, slot[0, old], free[old])
     if new != NONE:
         before_new = free[new]
-        enter(first, joins.chain, new, pair)
+        enter(first, operators.chain, new, operator)
         free[new] = before_new - size
         if slot[0, new] != NONE:
             set_free(tree, slot[0, new], free[new])
-    joins.row[pair, HOST] = new
+    row[operator, HOST] = new
+    if row[operator, LINKED]:
+        point_legs(operators, legs, operator, new)
     return before_old, before_new
 
 
+@inlined
+def point_legs(operators: Operators, legs: Legs, operator: int, node: int) -> None:
+    """Have the legs of an operator's neighbours end at a node."""
+    row, begin = operators.row, operators.row[operator, LEG]
+    for i in range(begin, begin + row[operator, LEGS]):
+        other = legs.other[i]
+        if other < 0:
+            continue
+        for k in range(row[other, LEG], row[other, LEG] + row[other, LEGS]):
+            if legs.other[k] == operator:
+                legs.end[k] = node
+
+
 @njit(cache=True, nogil=True)
-def move(
-    row: Floats,
-    node: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    used: Ints,
-    hub: Floats,
-    offer: Ints,
-    capacity: Floats,
-    free: Floats,
-    first: Ints,
-    pieces: Ints,
-    table: Ints,
-    chain: Ints,
-    pair: int,
-    size: float,
-    new: int,
-) -> tuple[float, float]:
-    """`move_join` in the arrays of a `HostTree`, `Loads` and `Joins`."""
-    return move_join(
-        HostTree(row, node, slot, box, link, parent, used, hub, offer),
-        Loads(capacity, free, first, pieces),
-        Joins(table, chain),
-        pair,
-        size,
-        new,
-    )
+def move(tables: Tables, operator: int, new: int) -> tuple[float, float]:
+    """`move_operator` in all tables."""
+    return move_operator(tables.tree, tables.loads, tables.operators, tables.legs, operator, new)
+
+
+@njit(cache=True, nogil=True)
+def resize(
+    tables: Tables, some: Ints, rates: Floats, limits: Floats, fits: Bools, before: Floats
+) -> None:
+    """Give whole operators other rates where they run, if they fit there.
+
+    Args:
+        tables: all of them; changed.
+        some: (k,) operators.
+        rates: (k, 3) tuples/s of both inputs and the output.
+        limits: see `settle.Limits`: the largest operator, and what counts as room.
+        fits: (k,) filled with whether each has its new rates; else it keeps the old ones.
+        before: (k,) filled with what was free on its host, tuples/s, one after the other.
+    """
+    tree, loads, operators = tables.tree, tables.loads, tables.operators
+    largest, enough = limits[LARGEST], limits[ENOUGH]
+    for k in range(len(some)):
+        host = operators.row[some[k], HOST]
+        before[k] = loads.free[host]
+        loads.free[host] += operators.rate[some[k], 0] + operators.rate[some[k], 1]
+    for k in range(len(some)):
+        host, size = operators.row[some[k], HOST], rates[k, 0] + rates[k, 1]
+        fits[k] = size <= largest and loads.free[host] >= size * enough
+        if fits[k]:
+            operators.rate[some[k]] = rates[k]
+        else:
+            size = operators.rate[some[k], 0] + operators.rate[some[k], 1]
+        loads.free[host] -= size
+    for k in range(len(some)):
+        host = operators.row[some[k], HOST]
+        if tree.slot[0, host] != NONE:
+            set_free(tree, tree.slot[0, host], loads.free[host])
+
+
+@njit(cache=True, nogil=True)
+def point_at(tables: Tables, operator: int, node: int) -> None:
+    """`point_legs` of an operator."""
+    point_legs(tables.operators, tables.legs, operator, node)

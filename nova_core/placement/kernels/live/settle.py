@@ -1,8 +1,8 @@
-"""Placing whole joins, or moving those that gain by it, one after the other in one call.
+"""Placing whole operators, or moving those that gain by it, one after the other in one call.
 
-Join by join, each step would wait for memory that the one before has told the place of. So what the
-steps of several joins need is read ahead for all at once, as no branch depends on it; the readers
-return sums of no meaning, so that the compiler does not leave the reading out.
+Operator by operator, each step would wait for memory that the one before has told the place of. So
+what the steps of several need is read ahead for all at once, as no branch depends on it. The
+readers return sums of no meaning, so that the compiler does not leave the reading out.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ from nova_core.placement.kernels.live.host_tree import (
     same_place,
     search_for,
 )
-from nova_core.placement.kernels.live.hosts import host_cost, ideal, move_join, recompute_points
+from nova_core.placement.kernels.live.hosts import host_cost, ideal, move_operator, recompute_points
 from nova_core.placement.kernels.live.tables import (
     HOST,
     LEFT,
-    LEFT_NODE,
+    LEG,
+    LEGS,
     RIGHT,
-    Joins,
+    Legs,
+    Limits,
     Loads,
+    Operators,
     Places,
+    Tables,
 )
 from nova_core.placement.kernels.residents import AFTER, BEFORE
 from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
@@ -43,31 +47,12 @@ from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
 _LATER, _STAYS = -2, -3
 
 
-class Limits(NamedTuple):
-    """When joins move, and where they fit.
-
-    Attributes:
-        gain: least gain of a move, in the objective's unit.
-        gain_share: least gain as a share of what a join costs now.
-        minimum: least room a host must have, tuples/s.
-        largest: largest join that may be whole, tuples/s.
-        enough: share of a need that counts as room for all of it.
-    """
-
-    gain: float
-    gain_share: float
-    minimum: float
-    largest: float
-    enough: float
-
-
 class _Group(NamedTuple):
     """Work space for joins that are settled together.
 
     Attributes:
         slot: where each may go, as looked for before any of them moves.
         distance: of that slot and the virtual position, with the access cost, ms.
-        size: what joins take of a host, tuples/s.
         need: tuples/s a host must have free.
         most: what a join may cost elsewhere, to move.
         host: where joins run, or may go, to be read ahead.
@@ -77,7 +62,6 @@ class _Group(NamedTuple):
 
     slot: Ints
     distance: Floats
-    size: Floats
     need: Floats
     most: Floats
     host: Ints
@@ -87,68 +71,19 @@ class _Group(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def settle(
-    row: Floats,
-    node: Ints,
-    slot: Ints,
-    box: Floats,
-    link: Ints,
-    parent: Ints,
-    used: Ints,
-    hub: Floats,
-    offer: Ints,
-    position: Floats,
-    extra: Floats,
-    capacity: Floats,
-    free: Floats,
-    first: Ints,
-    pieces: Ints,
-    table: Ints,
-    chain: Ints,
-    points: Floats,
-    kept: Ints,
-    old_points: Floats,
-    counts: Ints,
-    rate: Floats,
-    pairs: Ints,
-    weights: Floats,
-    recompute: bool,
-    leave: bool,
-    limits: Floats,
-    result: Floats,
+    tables: Tables, some: Ints, recompute: bool, leave: bool, limits: Floats, result: Floats
 ) -> int:
-    """Place whole joins, one after the other; move those that have a place if that gains enough.
+    """Place whole operators, one after the other; move those that have a place if it gains enough.
 
-    Each goes to the nearest host with room. Those of up to `AHEAD` joins are looked for before any
-    of them moves, and what moving needs is read for all at once; where an earlier join has taken
+    Each goes to the nearest host with room. Those of up to `AHEAD` operators are looked for before
+    any of them moves, and what moving needs is read for all at once; where an earlier one has taken
     the room, or left a nearer host, it is looked for again.
 
     Args:
-        row: of a `HostTree`, as the next eight; free capacities are changed.
-        node: its hosts.
-        slot: their slots.
-        box: its boxes.
-        link: its links.
-        parent: its parents.
-        used: what is in use.
-        hub: its hubs.
-        offer: what nodes offer.
-        position: of `Places`, as the next.
-        extra: heights and penalties.
-        capacity: of `Loads`, as the next three; changed.
-        free: what is left.
-        first: first residents.
-        pieces: residents in pieces.
-        table: of `Joins`, as the next; changed.
-        chain: neighbours.
-        points: (p, d) virtual positions, ms; changed if they are recomputed.
-        kept: of `Kept`, as the next two; see `changed.keep`, which is done for all.
-        old_points: virtual positions before.
-        counts: changed.
-        rate: rates of sources, tuples/s.
-        pairs: (k,) those to settle.
-        weights: (1, 3) of their legs.
+        tables: all of them; changed, see `changed.keep`, which is done for all.
+        some: (k,) those to settle; none is linked with another operator.
         recompute: whether to recompute virtual positions first.
-        leave: whether joins must leave the hosts they have, which are none any more.
+        leave: whether operators must leave the hosts they have, which are none any more.
         limits: (5,) see `Limits`.
         result: (k, 4) filled with the old and the new host of each, and with what was free on them
             before, tuples/s.
@@ -156,42 +91,41 @@ def settle(
     Returns:
         How many were settled: all, or those before the first that needs a place and finds none.
     """
-    keep(table, points, kept, old_points, counts, pairs)
+    tree, places, loads = tables.tree, tables.places, tables.loads
+    operators, legs, kept = tables.operators, tables.legs, tables.kept
+    points = operators.point
+    keep(operators.row, points, kept.row, kept.point, kept.counts, some)
     if recompute:
-        recompute_points(position, table, points, pairs, weights)
-    group = _work_space(min(len(pairs), AHEAD), position.shape[1])
-    tree = HostTree(row, node, slot, box, link, parent, used, hub, offer)
-    places, loads = Places(position, extra), Loads(capacity, free, first, pieces)
-    joins = Joins(table, chain)
+        recompute_points(tables, some)
+    group = _work_space(min(len(some), AHEAD), points.shape[1])
     bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
-    weight, begin = weights[0], 0
-    while begin < len(pairs):
-        some = pairs[begin : begin + AHEAD]
-        rest, several = result[begin : begin + AHEAD], len(some) > 1
+    begin = 0
+    while begin < len(some):
+        next_ones = some[begin : begin + AHEAD]
+        rest, several = result[begin : begin + AHEAD], len(next_ones) > 1
         if several:
             # Written somewhere, so that the compiler does not leave the reading out.
-            rest[0, 2] = _read_joins(extra, joins, rate, some, group.host)
-            if table[some[0], HOST] != NONE:
-                rest[0, 3] = _read_hosts(tree, places, loads, chain, group.host[: len(some)])
-        end, guesses = _look_ahead(
-            tree, places, joins, points, rate, some, weight, leave, bounds, group
-        )
+            rest[0, 2] = _read_operators(places.extra, operators, legs, next_ones, group.host)
+            if operators.row[next_ones[0], HOST] != NONE:
+                hosts = group.host[: len(next_ones)]
+                rest[0, 3] = _read_hosts(tree, places, loads, operators.chain, hosts)
+        end, guesses = _look_ahead(tree, places, operators, legs, next_ones, leave, bounds, group)
         if several and guesses:
-            rest[0, 3] += _read_hosts(tree, places, loads, chain, group.host[:guesses])
+            hosts = group.host[:guesses]
+            rest[0, 3] += _read_hosts(tree, places, loads, operators.chain, hosts)
         settled = _move_each(
-            tree, places, loads, joins, points, some[:end], weight, leave, group, rest
+            tree, places, loads, operators, legs, next_ones[:end], leave, group, rest
         )
         begin += settled
         if settled < end:
             return begin
-    return len(pairs)
+    return len(some)
 
 
 @njit(cache=True, nogil=True)
 def _work_space(count: int, d: int) -> _Group:
     return _Group(
         np.empty(count, np.int64),
-        np.empty(count),
         np.empty(count),
         np.empty(count),
         np.empty(count),
@@ -205,28 +139,26 @@ def _work_space(count: int, d: int) -> _Group:
 def _look_ahead(
     tree: HostTree,
     places: Places,
-    joins: Joins,
-    points: Floats,
-    rate: Floats,
-    pairs: Ints,
-    weight: Floats,
+    operators: Operators,
+    legs: Legs,
+    some: Ints,
     leave: bool,
     limits: Limits,
     group: _Group,
 ) -> tuple[int, int]:
-    """Look for a host for each join before any of them moves.
+    """Look for a host for each operator before any of them moves.
 
     Returns:
-        How many joins are to be moved, fewer than all if one needs a place and finds none; and how
-        many hosts they may go to, listed in ``group.host``.
+        How many are to be moved, fewer than all if one needs a place and finds none; and how many
+        hosts they may go to, listed in ``group.host``.
     """
-    slot, hosts, search, table = group.slot, group.host, group.search, joins.row
-    position, extra, most, needs = places.position, places.extra, group.most, group.need
+    slot, hosts, search, row = group.slot, group.host, group.search, operators.row
+    points, most, needs = operators.point, group.most, group.need
     guesses, last = 0, NONE
-    for k in range(len(pairs)):
-        pair = pairs[k]
-        old = NONE if leave else table[pair, HOST]
-        size = group.size[k] = rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
+    for k in range(len(some)):
+        one = some[k]
+        old = NONE if leave else row[one, HOST]
+        size = operators.rate[one, LEFT] + operators.rate[one, RIGHT]
         slot[k] = _STAYS
         if size > limits.largest:
             if old == NONE:
@@ -235,26 +167,27 @@ def _look_ahead(
             continue
         most[k] = math.inf
         if old != NONE:
-            now = host_cost(position, extra, table, pair, weight, old)
+            begin = row[one, LEG]
+            now = host_cost(places, operators, legs, one, legs.weight, begin, old)
             most[k] = now - max(limits.gain + limits.gain_share * now, 1e-9 * now)
             # No host is cheaper than the virtual position itself.
-            if ideal(position, table, pair, points[pair], weight) >= most[k]:
+            if ideal(places, operators, legs, one) >= most[k]:
                 continue
         needs[k] = max(size, limits.minimum) * limits.enough
         slot[k], group.distance[k] = NONE, math.inf
-        if last != NONE and same_place(points, last, points[pair]):
-            # The join before it is about to take the room there.
+        if last != NONE and same_place(points, last, points[one]):
+            # The one before it is about to take the room there.
             slot[k] = _LATER
             continue
-        last = pair
-        if nearest(tree, points[pair], needs[k], 0, search):
+        last = one
+        if nearest(tree, points[one], needs[k], 0, search):
             slot[k], group.distance[k] = search.slot[0], search.distance[0]
             hosts[guesses] = tree.node[0, slot[k]]
             guesses += 1
         elif old == NONE:
             # The last one, unless those before it leave it a host.
             return k + 1, guesses
-    return len(pairs), guesses
+    return len(some), guesses
 
 
 @inlined
@@ -262,20 +195,19 @@ def _move_each(
     tree: HostTree,
     places: Places,
     loads: Loads,
-    joins: Joins,
-    points: Floats,
-    pairs: Ints,
-    weight: Floats,
+    operators: Operators,
+    legs: Legs,
+    some: Ints,
     leave: bool,
     group: _Group,
     result: Floats,
 ) -> int:
-    """Move each join to the host that was found, or is now; how many before one without a place."""
+    """Move each to the host that was found, or is now; how many before one without a place."""
     slot, search, left = group.slot, group.search, 0
-    position, extra, table, most = places.position, places.extra, joins.row, group.most
-    for k in range(len(pairs)):
-        pair, need = pairs[k], group.need[k]
-        old = table[pair, HOST]
+    row, points, most = operators.row, operators.point, group.most
+    for k in range(len(some)):
+        one, need = some[k], group.need[k]
+        old = row[one, HOST]
         waits = leave or old == NONE
         result[k, 0] = result[k, 1] = old
         if slot[k] == _STAYS:
@@ -284,23 +216,23 @@ def _move_each(
             continue
         again = slot[k] == _LATER or (slot[k] != NONE and tree.row[0, slot[k], FREE] < need)
         for i in range(left):
-            again |= _is_as_near(
-                places, loads, group.left[i], points[pair], need, group.distance[k]
-            )
+            again |= _is_as_near(places, loads, group.left[i], points[one], need, group.distance[k])
         if again:
-            slot[k] = search.slot[0] if nearest(tree, points[pair], need, 0, search) else NONE
+            slot[k] = search.slot[0] if nearest(tree, points[one], need, 0, search) else NONE
         new = tree.node[0, slot[k]] if slot[k] != NONE else NONE
-        if new == NONE or (host_cost(position, extra, table, pair, weight, new) >= most[k]):
+        if new == NONE or (
+            host_cost(places, operators, legs, one, legs.weight, row[one, LEG], new) >= most[k]
+        ):
             if waits:
                 return k
             continue
         result[k, 1] = new
-        result[k, 2], result[k, 3] = move_join(tree, loads, joins, pair, group.size[k], new)
+        result[k, 2], result[k, 3] = move_operator(tree, loads, operators, legs, one, new)
         # A host that all must leave takes none of them.
         if old != NONE and not leave:
             group.left[left] = old
             left += 1
-    return len(pairs)
+    return len(some)
 
 
 @borrowing
@@ -319,17 +251,21 @@ def _is_as_near(
 
 
 @inlined
-def _read_joins(extra: Floats, joins: Joins, rate: Floats, pairs: Ints, hosts: Ints) -> float:
-    """Read what settling needs of joins; ``hosts`` is filled with where they run, 0 for none."""
-    total, table, chain = 0.0, joins.row, joins.chain
-    for k in range(len(pairs)):
-        pair = pairs[k]
-        hosts[k] = max(table[pair, HOST], 0)
-        total += rate[table[pair, LEFT]] + rate[table[pair, RIGHT]]
-        for i in range(3):
-            total += extra[table[pair, LEFT_NODE + i], 0]
-    for pair in pairs:
-        total += chain[max(chain[pair, BEFORE], 0), 0] + chain[max(chain[pair, AFTER], 0), 0]
+def _read_operators(
+    extra: Floats, operators: Operators, legs: Legs, some: Ints, hosts: Ints
+) -> float:
+    """Read what settling needs of operators; ``hosts`` becomes where they run, 0 for none."""
+    total, row, chain = 0.0, operators.row, operators.chain
+    for k in range(len(some)):
+        one = some[k]
+        hosts[k] = max(row[one, HOST], 0)
+        begin = row[one, LEG]
+        total += operators.rate[one, LEFT] + legs.weight[begin] + legs.end[begin]
+    for one in some:
+        begin = row[one, LEG]
+        for i in range(begin, begin + row[one, LEGS]):
+            total += extra[legs.end[i], 0]
+        total += chain[max(chain[one, BEFORE], 0), 0] + chain[max(chain[one, AFTER], 0), 0]
     return total
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
 from nova_research.costream.corpus.ranges import NAMED, PLANS
+
+if TYPE_CHECKING:
+    from nova_research.costream.corpus.prepared import Settings
 
 INVENTORY = "virtual-17"
 BATCH = 400
@@ -24,6 +27,92 @@ def corpus() -> None:
     """Make traces of executed plans for learned cost models, and check them."""
 
 
+def _settings(model: Path | None, **others: Any) -> Settings:
+    from nova_research.costream.corpus.prepared import Settings
+
+    return Settings(**others, model="" if model is None else str(model.absolute()))
+
+
+setting_options = shared.together(
+    "settings",
+    _settings,
+    shared.seed_option("Of queries, hardware and placements."),
+    click.option(
+        "--batch",
+        type=at_least(2),
+        default=BATCH,
+        show_default=True,
+        help="Runs under the same memory of the hosts, which takes a restart of the engine.",
+    ),
+    click.option(
+        "--inventory",
+        "-i",
+        metavar="FILE|NAME",
+        type=paths.InputPath(text=True),
+        default=INVENTORY,
+        show_default=True,
+        help="Virtual hosts.",
+    ),
+    click.option(
+        "--hosts",
+        type=at_least(2),
+        default=4,
+        show_default=True,
+        help="Hosts that a plan has to itself; as many plans run at once as there is room for.",
+    ),
+    click.option(
+        "--duration",
+        "duration_s",
+        type=NumberRange(min=1, max=10),
+        default=6.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Measured time of a plan, or a little more: a whole number of its windows.",
+    ),
+    click.option(
+        "--warm-up",
+        "warm_up_s",
+        type=NumberRange(min=1, max=4),
+        default=2.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time before it, with limits in force in its second half.",
+    ),
+    click.option(
+        "--drain",
+        "drain_s",
+        type=NumberRange(min=0, max=60),
+        default=1.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time after it.",
+    ),
+    click.option(
+        "--cores",
+        type=NumberRange(min=0, min_open=True),
+        default=CORES,
+        show_default=True,
+        help="What hosts with something to do may use together.",
+    ),
+    click.option(
+        "--plans",
+        type=at_least(2),
+        default=PLANS,
+        show_default=True,
+        help="Of each problem.",
+    ),
+    click.option(
+        "--strategy",
+        "strategies",
+        multiple=True,
+        metavar="S",
+        help="Have a problem's last plan made by this strategy, for `nova corpus compare`; may be "
+        "repeated. Problems then have one query.",
+    ),
+    click.option("--model", type=paths.INPUT, help="Of the strategy costream."),
+)
+
+
 @corpus.command()
 @click.argument("output", type=paths.OUTPUT)
 @click.option(
@@ -33,125 +122,37 @@ def corpus() -> None:
     required=True,
     help="Of plans, each with a trace for every query; one in ten is repeated in addition.",
 )
-@shared.seed_option("Of queries, hardware and placements.")
-@click.option(
-    "--batch",
-    type=at_least(2),
-    default=BATCH,
-    show_default=True,
-    help="Runs under the same memory of the hosts, which takes a restart of the engine.",
-)
-@click.option(
-    "--inventory",
-    "-i",
-    metavar="FILE|NAME",
-    type=paths.InputPath(text=True),
-    default=INVENTORY,
-    show_default=True,
-    help="Virtual hosts.",
-)
-@click.option(
-    "--hosts",
-    type=at_least(2),
-    default=4,
-    show_default=True,
-    help="Hosts that a plan has to itself; as many plans run at once as there is room for.",
-)
-@click.option(
-    "--duration",
-    type=NumberRange(min=1, max=10),
-    default=6.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Measured time of a plan, or a little more: a whole number of its windows.",
-)
-@click.option(
-    "--warm-up",
-    type=NumberRange(min=1, max=4),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time before it, with limits in force in its second half.",
-)
-@click.option(
-    "--drain",
-    type=NumberRange(min=0, max=60),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time after it.",
-)
-@click.option(
-    "--cores",
-    type=NumberRange(min=0, min_open=True),
-    default=CORES,
-    show_default=True,
-    help="What hosts with something to do may use together.",
-)
-@click.option(
-    "--plans",
-    type=at_least(2),
-    default=PLANS,
-    show_default=True,
-    help="Of each problem.",
-)
-@click.option(
-    "--strategy",
-    "strategies",
-    multiple=True,
-    metavar="S",
-    help="Have a problem's last plan made by this strategy, for `nova corpus compare`; may be "
-    "repeated. Problems then have one query.",
-)
-@click.option("--model", type=paths.INPUT, help="Of the strategy costream.")
+@setting_options
 @shared.json_option
-def run(
-    output: Path,
-    runs: int,
-    seed: int,
-    batch: int,
-    inventory: str,
-    hosts: int,
-    duration: float,
-    warm_up: float,
-    drain: float,
-    cores: float,
-    plans: int,
-    strategies: tuple[str, ...],
-    model: Path | None,
-    as_json: bool,
-) -> None:
+def run(output: Path, runs: int, settings: Settings, as_json: bool) -> None:
     """Run random queries on random virtual hosts with Flink; a row in OUTPUT for each.
 
     What is finished is kept: the same command goes on where it was interrupted, and with more
     --runs a corpus grows. Exit code 1 when a run had to be left out.
     """
+    batch, plans, strategies = settings.batch, settings.plans, settings.strategies
     if batch % plans:
         raise NovaError(f"--batch {batch}: a multiple of {plans} is expected, see --plans")
     if len(strategies) >= plans:
         raise NovaError(f"--plans {plans}: more than one is expected beside those of strategies")
-    from nova_core.strategies.base import load, takes_queries
+    from msgspec.structs import replace
+
+    from nova_core.strategies.base import load
 
     for name in strategies:
-        if not takes_queries(load(name)):
-            raise NovaError(f"--strategy {name}: places joins of pairs only")
+        load(name)  # refuses a name that is not known
     if "costream" in strategies:
-        if model is None:
+        if not settings.model:
             raise NovaError("--strategy costream: name its --model, see `nova learn train`")
         from nova_research.costream.learned.model import load_model
 
-        load_model(model)
-    from nova_research.costream.corpus.prepared import Settings
+        load_model(Path(settings.model))
     from nova_research.costream.corpus.runner import Watcher, run_corpus
     from nova_testbed.inventory import read_inventory
 
     with shared.working(), console.progress() as progress:
-        rack = read_inventory(inventory)
-        settings = Settings(
-            seed=seed, batch=batch, inventory=rack.name, hosts=hosts, warm_up_s=warm_up,
-            duration_s=duration, drain_s=drain, cores=cores, plans=plans, strategies=strategies,
-            model="" if model is None else str(model.absolute()),
-        )  # fmt: skip
+        rack = read_inventory(settings.inventory)
+        settings = replace(settings, inventory=rack.name)
         corpus_run = run_corpus(output, settings, runs, rack, Watcher(progress.step, progress))
     finished = len(corpus_run.finished())
     if as_json:

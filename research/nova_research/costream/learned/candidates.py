@@ -149,10 +149,7 @@ class Enumerator:
 
     def _requirements(self) -> Ints:
         """(o,) requirement of each operator, -1 for none."""
-        requirement = np.full(len(self.graph.root), -1)
-        if not self.problem.queries:
-            requirement[self.graph.bodies] = self.problem.pair_requirement
-        return requirement
+        return self.graph.requirement
 
     def draw(self, operators: Ints, count: int, random: np.random.Generator) -> Candidates:
         """Up to `count` different placements of some operators.
@@ -203,11 +200,11 @@ class Enumerator:
         """Workers that meet a requirement; all of them for -1."""
         if requirement < 0:
             return self._workers
-        met: Ints = self._workers[self.problem.requirements.met[requirement][self._workers]]
+        required = self.graph.requirements
+        met: Ints = self._workers[required.met[requirement][self._workers]]
         if len(met) == 0:
-            text = self.problem.requirements.texts[requirement]
-            need = float(self.graph.required.max())
-            raise InfeasibleError(f"costream: no node may host joins that need {text}", need)
+            text, need = required.text(requirement), float(self.graph.required.max())
+            raise InfeasibleError(f"costream: no node {text} may host operators", need)
         return met
 
     def _some(

@@ -16,15 +16,13 @@ from nova_core.placement.kernels.capacity_tree import (
     set_free,
 )
 
-LEGS = 3
-
 
 @njit(cache=True, nogil=True)
 def _cost(
     tree: CapacityTree, position: Floats, height: Floats, end: Ints, weight: Floats, slot: int
 ) -> float:
     node, total = tree.node[slot], 0.0
-    for leg in range(LEGS):
+    for leg in range(len(end)):
         if end[leg] == node:
             continue
         square = 0.0
@@ -42,7 +40,7 @@ def _bound(
     """What every slot below a tree node that is no end costs at least."""
     least = tree.rise[len(tree.slot) + t, 0] if len(tree.rise) else 0.0
     total = 0.0
-    for leg in range(LEGS):
+    for leg in range(len(end)):
         away = math.sqrt(box_distance(tree.box, t, position[end[leg]]))
         total += weight[leg] * (away + height[end[leg]] + least)
     return total
@@ -52,7 +50,7 @@ def _bound(
 def cheapest(
     tree: CapacityTree, position: Floats, height: Floats, slot: Ints, ends: Ints, weights: Floats
 ) -> Ints:
-    """(p,) for every three nodes the node of the tree nearest to all of them.
+    """(p,) for every row of nodes the node of the tree nearest to all of them.
 
     Heights count on every leg but from a node to itself.
 
@@ -61,8 +59,8 @@ def cheapest(
         position: (n, d) coordinates of all nodes, ms.
         height: (n,) ms.
         slot: (n,) place of every node in the tree, -1 of others.
-        ends: (p, 3) nodes.
-        weights: (p, 3) of the legs to them.
+        ends: (p, l) nodes.
+        weights: (p, l) of the legs to them; 0 for nodes that do not count.
     """
     n, leaves = len(tree.slot), len(tree.box) // 2
     found = np.empty(len(ends), np.int64)
@@ -71,7 +69,7 @@ def cheapest(
         end, weight = ends[pair], weights[pair]
         best, chosen = math.inf, -1
         # The bound knows nothing of legs without length, so the ends themselves come first.
-        for leg in range(LEGS):
+        for leg in range(len(end)):
             here = slot[end[leg]]
             if here >= 0:
                 cost = _cost(tree, position, height, end, weight, here)

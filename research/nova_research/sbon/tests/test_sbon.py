@@ -13,6 +13,7 @@ from problem_families import FAMILIES, with_nodes
 
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.evaluation import evaluate
+from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import leg_weights
 from nova_core.strategies import create, place
 from nova_research.operators import Operator, OperatorGraph
@@ -218,16 +219,14 @@ def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
         problem = FAMILIES[family](seed)
         every = np.arange(len(problem.nodes))
         chosen = place(problem, "sbon-optimal").instances.node
-        requirement = problem.pair_requirement
+        graph = graph_of(problem)
         for pair, weight in enumerate(leg_weights(problem, "network-usage")):
             ends = (problem.left_node[pair], problem.right_node[pair], problem.sink_node[pair])
             cost = sum(
                 w * problem.distance(np.full(len(every), end), every)
                 for w, end in zip(weight, ends, strict=True)
             )
-            fit = problem.nodes.worker
-            if requirement[pair] >= 0:
-                fit = fit & problem.requirements.met[requirement[pair]]
+            fit = problem.nodes.worker & graph.allowed(pair)
             assert fit[chosen[pair]]
             assert cost[chosen[pair]] == pytest.approx(cost[fit].min(), abs=1e-9)
 
@@ -235,7 +234,7 @@ def test_a_problems_optimum_is_the_least_of_all_nodes(family: str) -> None:
 def test_a_problem_is_the_operator_graph_of_it() -> None:
     """Strategies on a problem, and functions on its graph, agree."""
     problem = FAMILIES["unlimited"](1)
-    graph = OperatorGraph.of(problem)
+    graph = OperatorGraph.of_graph(graph_of(problem))
     latency = np.linalg.norm(problem.nodes.position[:, None] - problem.nodes.position, axis=2)
     found = graph.network_usage(optimal(graph, latency, problem.nodes.worker), latency)
     plan = evaluate(place(problem, "sbon-optimal")).estimated.network_usage

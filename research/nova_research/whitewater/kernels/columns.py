@@ -14,11 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SOURCE, FILTER, PROJECT, JOIN, SINK = range(5)
-# A move changes two processors, two memories and six links at most.
-TOUCHED = 10
-# So the tightest resource that it leaves alone is among these.
-RANKED = TOUCHED + 1
+SOURCE, FILTER, PROJECT, JOIN, SINK, AGGREGATE = range(6)
 
 
 class Given(NamedTuple):
@@ -27,9 +23,14 @@ class Given(NamedTuple):
     Resources are processors and memories of nodes and links, as far as they have a limit.
 
     Attributes:
-        kind: (o,) one of SOURCE, FILTER, PROJECT, JOIN, SINK.
+        kind: (o,) one of SOURCE, FILTER, PROJECT, JOIN, SINK, AGGREGATE.
         factor: (o,) what the product of an operator's input rates is multiplied by to give its
-            output rate: a source's rate, a filter's selectivity, 2 w s of a join (Table 3).
+            output rate: a source's rate, a filter's selectivity, 2 w s of a join (Table 3). What an
+            aggregate emits, whatever it receives.
+        taken: (o, i) share of the output of each input that an operator receives.
+        reader_at: (o + 1,) where each operator's run in ``reader`` begins.
+        reader: operators that receive an output besides its ``State.parent``; none in trees, and no
+            swap changes those of others.
         cost: (o,) instructions per tuple received.
         fixed_memory: (o,) bytes whatever the rates (Table 4).
         window_memory: (o,) bytes per tuple/s received.
@@ -52,6 +53,9 @@ class Given(NamedTuple):
 
     kind: Ints
     factor: Floats
+    taken: Floats
+    reader_at: Ints
+    reader: Ints
     cost: Floats
     fixed_memory: Floats
     window_memory: Floats
@@ -75,11 +79,13 @@ class State(NamedTuple):
     """A configuration, and what `throughput.refresh` derives from it.
 
     When all inputs have x times their expected rates, every stream carries c x^k tuples/s, where k
-    is the number of sources it comes from; so each resource is charged a polynomial of x.
+    is the number of sources it comes from, 0 behind an aggregate; so each resource is charged a
+    polynomial of x.
 
     Attributes:
-        child: (o, 2) operators whose output each receives; -1 for none.
-        parent: (o,) operator that receives its output; -1 for a root.
+        child: (o, i) operators whose output each receives, two at least; -1 for none.
+        parent: (o,) operator that receives its output, of several the last; -1 for a root.
+        waiting: (o,) scratch: readers that are not in ``order`` yet.
         node: (o,) where it runs.
         coefficient: (o,) c of its output.
         degree: (o,) k of its output.
@@ -89,14 +95,16 @@ class State(NamedTuple):
         load: (r, d) coefficients of what each resource is charged.
         solved: (r, d) coefficients that ``most`` belongs to; NaN for none.
         most: (r,) greatest x each resource allows; negative where it is too small for any x.
-        ranked: (RANKED,) the tightest resources, the tightest first; -1 where there are no more.
-        touched: (TOUCHED,) scratch: resources a move changes.
-        change: (TOUCHED, d) scratch: by what.
+        touched: (t,) scratch: resources a move changes, as many as one may.
+        ranked: (t + 1,) the tightest resources, the tightest first; -1 where there are no more. The
+            tightest one that a move leaves alone is among them.
+        change: (t, d) scratch: by what.
         row: (d,) scratch.
     """
 
     child: Ints
     parent: Ints
+    waiting: Ints
     node: Ints
     coefficient: Floats
     degree: Ints

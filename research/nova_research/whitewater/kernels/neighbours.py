@@ -119,10 +119,10 @@ def charge_work(given: Given, state: State, o: int, sign: float, count: int) -> 
     processor, memory = given.processor[state.node[o]], given.memory[state.node[o]]
     touched, change = state.touched, state.change
     count = charge(touched, change, memory, ZERO, sign * given.fixed_memory[o], count)
-    for i in range(2):
+    for i in range(state.child.shape[1]):
         child = state.child[o, i]
         if child >= 0:
-            rate, degree = sign * state.coefficient[child], state.degree[child]
+            rate, degree = sign * state.coefficient[child] * given.taken[o, i], state.degree[child]
             count = charge(touched, change, processor, degree, given.cost[o] * rate, count)
             count = charge(touched, change, memory, degree, given.window_memory[o] * rate, count)
     return count
@@ -130,15 +130,32 @@ def charge_work(given: Given, state: State, o: int, sign: float, count: int) -> 
 
 @compiled
 def charge_output(given: Given, state: State, o: int, sign: float, count: int) -> int:
-    """Note what an operator sends to another node."""
-    above = state.parent[o]
-    if above < 0:
-        return count
+    """Note what an operator sends to other nodes."""
+    if state.parent[o] >= 0:
+        count = charge_reader(given, state, o, state.parent[o], sign, count)
+    for place in range(given.reader_at[o], given.reader_at[o + 1]):
+        count = charge_reader(given, state, o, given.reader[place], sign, count)
+    return count
+
+
+@compiled
+def charge_reader(given: Given, state: State, o: int, above: int, sign: float, count: int) -> int:
+    """Note what an operator sends to one that receives its output, by whatever inputs."""
+    for i in range(state.child.shape[1]):
+        if state.child[above, i] == o:
+            count = charge_input(given, state, above, i, sign, count)
+    return count
+
+
+@compiled
+def charge_input(given: Given, state: State, o: int, i: int, sign: float, count: int) -> int:
+    """Note what an operator receives by one input from another node."""
+    child = state.child[o, i]
     link = link_of(
-        given.link, given.link_resource, len(given.speed), state.node[o], state.node[above]
+        given.link, given.link_resource, len(given.speed), state.node[child], state.node[o]
     )
-    amount = sign * given.tuple_bytes * state.coefficient[o]
-    return charge(state.touched, state.change, link, state.degree[o], amount, count)
+    amount = sign * given.tuple_bytes * state.coefficient[child] * given.taken[o, i]
+    return charge(state.touched, state.change, link, state.degree[child], amount, count)
 
 
 @compiled
@@ -146,9 +163,9 @@ def charge_placed(given: Given, state: State, o: int, sign: float, count: int) -
     """Note all that depends on where an operator runs."""
     count = charge_work(given, state, o, sign, count)
     count = charge_output(given, state, o, sign, count)
-    for i in range(2):
+    for i in range(state.child.shape[1]):
         if state.child[o, i] >= 0:
-            count = charge_output(given, state, state.child[o, i], sign, count)
+            count = charge_input(given, state, o, i, sign, count)
     return count
 
 

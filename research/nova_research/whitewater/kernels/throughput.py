@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nova_research.whitewater.kernels.columns import (
+    AGGREGATE,
     PROJECT,
-    RANKED,
     SOURCE,
     Floats,
     Given,
@@ -25,14 +25,16 @@ def derive(given: Given, state: State, o: int) -> None:
     coefficient, degree, output = given.factor[o], 0, np.int64(0)
     if given.kind[o] == SOURCE:
         degree, output = 1, given.columns[o]
-    for i in range(2):
+    for i in range(state.child.shape[1]):
         child = state.child[o, i]
         if child >= 0:
-            coefficient *= state.coefficient[child]
+            coefficient *= state.coefficient[child] * given.taken[o, i]
             degree += state.degree[child]
             output |= state.output[child]
     if given.kind[o] == PROJECT:
         output &= given.columns[o]
+    if given.kind[o] == AGGREGATE:
+        coefficient, degree = given.factor[o], 0
     state.coefficient[o], state.degree[o], state.output[o] = coefficient, degree, output
 
 
@@ -49,7 +51,7 @@ def arrive(given: Given, state: State, o: int, changed: int, at: float) -> float
     """
     node, cost = state.node[o], given.cost[o]
     latest = 0.0
-    for i in range(2):
+    for i in range(state.child.shape[1]):
         child = state.child[o, i]
         if child >= 0:
             arrival = at if child == changed else state.arrival[child]
@@ -114,10 +116,10 @@ def charge_operator(given: Given, state: State, o: int) -> None:
     memory = given.memory[state.node[o]]
     if memory >= 0:
         state.load[memory, 0] += given.fixed_memory[o]
-    for i in range(2):
+    for i in range(state.child.shape[1]):
         child = state.child[o, i]
         if child >= 0:
-            rate, degree = state.coefficient[child], state.degree[child]
+            rate, degree = state.coefficient[child] * given.taken[o, i], state.degree[child]
             if processor >= 0:
                 state.load[processor, degree] += given.cost[o] * rate
             if memory >= 0:
@@ -136,16 +138,23 @@ def refresh(given: Given, state: State) -> float:
     # Roots first, each operator before its inputs; read backwards it is the other way round.
     filled = 0
     for o in range(count):
+        state.waiting[o] = 0
         if state.parent[o] < 0:
             state.order[filled] = o
             filled += 1
+    for o in range(count):
+        for i in range(state.child.shape[1]):
+            if state.child[o, i] >= 0:
+                state.waiting[state.child[o, i]] += 1
     done = 0
     while done < filled:
-        for i in range(2):
+        for i in range(state.child.shape[1]):
             child = state.child[state.order[done], i]
             if child >= 0:
-                state.order[filled] = child
-                filled += 1
+                state.waiting[child] -= 1
+                if state.waiting[child] == 0:
+                    state.order[filled] = child
+                    filled += 1
         done += 1
     state.load.fill(0.0)
     timed = given.latency_limit < np.inf
@@ -154,7 +163,7 @@ def refresh(given: Given, state: State) -> float:
         o = state.order[place]
         derive(given, state, o)
         charge_operator(given, state, o)
-        for i in range(2):
+        for i in range(state.child.shape[1]):
             child = state.child[o, i]
             if child >= 0:
                 link = link_of(
@@ -163,7 +172,7 @@ def refresh(given: Given, state: State) -> float:
                 )  # fmt: skip
                 if link >= 0:
                     state.load[link, state.degree[child]] += (
-                        given.tuple_bytes * state.coefficient[child]
+                        given.tuple_bytes * state.coefficient[child] * given.taken[o, i]
                     )
         if timed:
             state.arrival[o] = arrive(given, state, o, -1, 0.0)
@@ -191,12 +200,12 @@ def rank(state: State) -> None:
     ranked.fill(-1)
     for resource in range(len(state.most)):
         most = state.most[resource]
-        place = RANKED
+        place = len(ranked)
         while place > 0 and (ranked[place - 1] < 0 or state.most[ranked[place - 1]] > most):
             place -= 1
-            if place < RANKED - 1:
+            if place < len(ranked) - 1:
                 ranked[place + 1] = ranked[place]
-        if place < RANKED:
+        if place < len(ranked):
             ranked[place] = resource
 
 

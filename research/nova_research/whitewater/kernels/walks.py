@@ -39,7 +39,8 @@ def copy(source: Ints, target: Ints) -> None:
 def keep(state: State, best: tuple[Ints, Ints]) -> None:
     """Copy what makes a configuration: child and node."""
     for o in range(len(state.node)):
-        best[0][o, 0], best[0][o, 1] = state.child[o, 0], state.child[o, 1]
+        for i in range(state.child.shape[1]):
+            best[0][o, i] = state.child[o, i]
         best[1][o] = state.node[o]
 
 
@@ -50,7 +51,7 @@ def restore(state: State, best: tuple[Ints, Ints]) -> None:
         state.parent[o] = -1
     for o in range(len(state.node)):
         state.node[o] = best[1][o]
-        for i in range(2):
+        for i in range(state.child.shape[1]):
             child = best[0][o, i]
             state.child[o, i] = child
             if child >= 0:

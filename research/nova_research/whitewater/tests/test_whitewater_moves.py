@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from whitewater_constraints import shared_query
 
 from nova_research.whitewater.kernels import neighbours, throughput, walks
 from nova_research.whitewater.kernels.columns import Given, State
@@ -143,6 +144,28 @@ def test_settled_moves_come_to_what_a_configuration_is_from_scratch(
         assert value == pytest.approx(throughput.refresh(given, other), rel=1e-9)
         assert state.load == pytest.approx(other.load, rel=1e-9, abs=1e-6)
         assert state.arrival == pytest.approx(other.arrival)
+
+
+@FEW
+@given(seed=st.integers(0, 10**6))
+def test_moves_in_queries_that_are_no_trees(seed: int) -> None:
+    query, network = shared_query(seed)
+    given, state = built(query, network, seed)
+    random = np.random.default_rng(seed)
+    for _ in range(12):
+        every = [move for move in moves(given, state) if move[0] == neighbours.PHYSICAL]
+        for move in every:
+            told = neighbours.trial(given, state, move, -np.inf)
+            other = state_columns(given, query.inputs, state.node)
+            neighbours.apply(other, move)
+            assert told == pytest.approx(throughput.refresh(given, other), rel=1e-9)
+        move = every[random.integers(len(every))]
+        noted, _ = neighbours.attempt(given, state, move)
+        assert noted <= len(state.touched)
+        neighbours.settle(given, state, move, noted)
+        other = state_columns(given, query.inputs, state.node)
+        throughput.refresh(given, other)
+        assert state.load == pytest.approx(other.load, rel=1e-9, abs=1e-6)
 
 
 @FEW

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from whitewater_constraints import needs, output_rates
+from whitewater_constraints import needs, output_rates, shared_query
 
 from nova_core.errors import ProblemError
 from nova_core.model import Links
@@ -102,6 +102,17 @@ def by_hand(query: ProfiledQuery, network: Network, found: Solution) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low
+
+
+@FEW
+@given(seed=st.integers(0, 10**6), method=st.sampled_from(sorted(METHODS)))
+def test_queries_that_are_no_trees_keep_the_constraints(seed: int, method: str) -> None:
+    query, network = shared_query(seed)
+    found = optimize(query, network, method, SearchParameters(seed=seed, iterations=30))
+    assert found.inputs == query.inputs
+    assert found.value == pytest.approx(by_hand(query, network, found), rel=1e-6)
+    best = optimize(query, network, "exhaustive").value
+    assert found.value <= best * (1 + 1e-9)
 
 
 @FEW
@@ -217,7 +228,8 @@ FILTER = ProfiledOperator("f", "filter", (0,), columns=("a",))
         ([SOURCE, replace(FILTER, inputs=())], "0 inputs; a filter has 1"),
         ([SOURCE, replace(FILTER, columns=("x",))], "'f': no input has column 'x'"),
         ([SOURCE, replace(FILTER, cost=-1.0)], "cost is -1; expected 0 or more"),
-        ([SOURCE, FILTER, replace(FILTER, id="g")], "'g': 'in' feeds 'f' already"),
+        ([SOURCE, replace(FILTER, kind="aggregate", rate=0.0)], "'f': rate is 0; expected more"),
+        ([SOURCE, replace(FILTER, takes=(0.5, 0.5))], r"takes \[0.5, 0.5\]; expected one of 0"),
         (
             [SOURCE, replace(SOURCE, id="two", columns=("a",))],
             "two sources emit columns of the same name",
@@ -227,6 +239,13 @@ FILTER = ProfiledOperator("f", "filter", (0,), columns=("a",))
 def test_bad_queries_are_refused(operators: list[ProfiledOperator], told: str) -> None:
     with pytest.raises(ProblemError, match=told):
         ProfiledQuery(operators)
+
+
+def test_only_trees_have_a_limit_of_latency() -> None:
+    shared = [SOURCE, FILTER, replace(FILTER, id="g")]
+    assert not ProfiledQuery(shared).reorderable
+    with pytest.raises(ProblemError, match="'g': 'in' feeds 'f' already; only trees can"):
+        ProfiledQuery(shared, latency_limit=10.0)
 
 
 @pytest.mark.parametrize(

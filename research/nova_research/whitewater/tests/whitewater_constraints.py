@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nova_research.whitewater.query import Inputs, Network, ProfiledQuery, bottom_up
+from nova_core.model import Links
+from nova_research.whitewater.query import (
+    Inputs,
+    Network,
+    ProfiledOperator,
+    ProfiledQuery,
+    bottom_up,
+)
 
 TOLERANCE = 1e-9
 
@@ -43,9 +50,11 @@ def output_rates(query: ProfiledQuery, inputs: Inputs, scale: float = 1.0) -> li
     rates = [0.0] * len(query)
     for number in bottom_up(inputs):
         one = query[number]
-        received = [rates[child] for child in inputs[number]]
+        received = taken(query, number, inputs, rates)
         if one.kind == "source":
             rates[number] = one.rate * scale
+        elif one.kind == "aggregate":
+            rates[number] = one.rate
         elif one.kind == "filter":
             rates[number] = received[0] * one.selectivity
         elif one.kind == "join":
@@ -53,6 +62,46 @@ def output_rates(query: ProfiledQuery, inputs: Inputs, scale: float = 1.0) -> li
         else:
             rates[number] = received[0]
     return rates
+
+
+def taken(
+    query: ProfiledQuery, operator: int, inputs: Inputs, rates: Sequence[float]
+) -> list[float]:
+    """Tuples/s that an operator receives by each input."""
+    shares = query[operator].takes or (1.0,) * len(inputs[operator])
+    return [rates[child] * share for child, share in zip(inputs[operator], shares, strict=True)]
+
+
+def shared_query(seed: int) -> tuple[ProfiledQuery, Network]:
+    """An aggregate of three sources and a join of two, each read by several, on five nodes.
+
+    Not the text's: trees have one reader each, and no aggregates.
+    """
+    random = np.random.default_rng(seed)
+    anywhere = (0, 1, 2, 3)
+    sources = [
+        ProfiledOperator(f"in{i}", "source", hosts=(int(random.integers(5)),), rate=rate)
+        for i, rate in enumerate(random.uniform(1, 20, 5).tolist())
+    ]
+    query = ProfiledQuery(
+        [
+            *sources,
+            ProfiledOperator("sum", "aggregate", (0, 1, 2), anywhere, rate=6.0, cost=1.0),
+            ProfiledOperator("ab", "join", (3, 4), anywhere, 1.0, 0.02, 1.0, 1.0),
+            ProfiledOperator(
+                "both", "join", (5, 6), anywhere, 1.0, 0.1, 1.0, 1.0, takes=(0.5, 1.0)
+            ),
+            # Reads one twice, once through a filter.
+            ProfiledOperator("self", "join", (6, 6), anywhere, 1.0, 0.05, 1.0, 1.0, takes=(1, 0.3)),
+            ProfiledOperator("end", "sink", (7,), (4,)),
+            ProfiledOperator("other end", "sink", (8,), (4,)),
+            ProfiledOperator("third end", "sink", (5,), (4,), takes=(0.25,)),
+        ]
+    )
+    pairs = np.array([(a, b) for a in range(5) for b in range(5) if a != b])
+    budget = np.where(random.random(len(pairs)) < 0.5, np.inf, random.uniform(5, 60, len(pairs)))
+    links = Links(pairs[:, 0], pairs[:, 1], budget)
+    return query, Network(random.uniform(20, 120, 5), links=links)
 
 
 def memory_need(query: ProfiledQuery, operator: int, received: Sequence[float]) -> float:
@@ -81,15 +130,15 @@ def needs(
     arrival = [0.0] * len(query)
     for number in bottom_up(inputs):
         one, node = query[number], nodes[number]
-        received = [rates[child] for child in inputs[number]]
+        received = taken(query, number, inputs, rates)
         work[node] += one.cost * sum(received)
         memory[node] += memory_need(query, number, received)
-        for child in inputs[number]:
+        for child, rate in zip(inputs[number], received, strict=True):
             start = nodes[child]
             hop = 0.0 if network.latency is None else float(network.latency[start, node])
             arrival[number] = max(arrival[number], arrival[child] + hop)
             if start != node:
-                sent = rates[child] * query.tuple_bytes
+                sent = rate * query.tuple_bytes
                 traffic[start, node] = traffic.get((start, node), 0.0) + sent
         arrival[number] += processing_time(one.cost, float(network.speed[node]))
     found = []
