@@ -7,7 +7,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from nova_core.model.expansion import Rewriting, expand, graph_of
 from nova_core.model.objectives import link_weights
-from nova_core.queries.virtual import virtual_positions
+from nova_core.placement.queries.virtual import virtual_positions
 from nova_core.strategies import place
 from nova_harness.bench.queries import generated
 

@@ -310,7 +310,7 @@ class Explainer:
         Returns:
             (k, d) points, ms, and (k,) costs.
         """
-        from nova_core.queries.virtual import medians
+        from nova_core.placement.queries.virtual import medians
 
         nodes, (at, node, weight) = self.problem.nodes, self._ends
         at = at[begin : end + 1]

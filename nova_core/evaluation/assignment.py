@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,21 @@ from nova_core.model.expansion import graph_of
 from nova_core.model.objectives import link_weights
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 
-if TYPE_CHECKING:
-    from nova_core.evaluation.bounds import Relaxation
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The optimum of the fractional assignment, where only links between operators and nodes count.
+
+    Attributes:
+        value: its cost: no placement of whole operators is cheaper, in the objective's unit.
+        body_price: (b,) dual of placing each operator.
+        node_price: (n,) dual of each node's capacity, at most 0; 0 where a node cannot host.
+    """
+
+    value: float
+    body_price: Floats
+    node_price: Floats
+
 
 # Columns of each operator that a linear program gets per round, at most.
 _NEW_COLUMNS = 8

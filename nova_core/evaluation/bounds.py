@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.evaluation.assignment import AssignmentCosts
+from nova_core.evaluation.assignment import AssignmentCosts, Relaxation
 from nova_core.evaluation.mip import Program
 from nova_core.model.problem import Floats, Ints, Problem
 
@@ -16,21 +15,6 @@ from nova_core.model.problem import Floats, Ints, Problem
 _FIRST_COLUMNS = 10
 # Most variables of a linear program of operators that feed each other, and its seconds.
 _MOST_LINKED, _LINKED_TIME = 1_000_000, 600.0
-
-
-@dataclass(frozen=True, eq=False)
-class Relaxation:
-    """The optimum of the fractional assignment, where only links between operators and nodes count.
-
-    Attributes:
-        value: its cost: no placement of whole operators is cheaper, in the objective's unit.
-        body_price: (b,) dual of placing each operator.
-        node_price: (n,) dual of each node's capacity, at most 0; 0 where a node cannot host.
-    """
-
-    value: float
-    body_price: Floats
-    node_price: Floats
 
 
 def lower_bound(problem: Problem, objective: str = "latency") -> float:

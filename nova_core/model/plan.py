@@ -207,7 +207,8 @@ class Plan:
     def uncut(self) -> Bools:
         """(k,) whether the instance is its whole operator."""
         i, cells = self.instances, self.partitions.count[0::2] * self.partitions.count[1::2]
-        return (self.replica_count == 1)[i.pair] & (i.replicas == cells[i.pair])
+        uncut: Bools = (self.replica_count == 1)[i.pair] & (i.replicas == cells[i.pair])
+        return uncut
 
     @cached_property
     def _feeds(self) -> Ints:
@@ -416,8 +417,9 @@ class Plan:
             rate=np.append(rate[straight], np.minimum(received, most)),
             share=np.ones(len(straight) + len(part)),
         )
-        columns = (np.append(*both) for both in zip(links, rest, strict=True))
-        return InstanceLinks(*columns)
+        columns: list[Any] = list(links)
+        more: list[Any] = list(rest)
+        return InstanceLinks(*(np.append(*both) for both in zip(columns, more, strict=True)))
 
     @cached_property
     def sent(self) -> Floats:

@@ -37,7 +37,7 @@ class Nova(Strategy):
             InfeasibleError: when ``on_full`` is ``expand`` and something fits nowhere.
         """
         if problem.queries:
-            from nova_core.queries.placing import place_queries
+            from nova_core.placement.queries.placing import place_queries
 
             return place_queries(problem, self.parameters)
         return self._place_pairs(problem)

@@ -214,9 +214,8 @@ INSIDE = {
     "io": {"model"},
     "costspace": {"model", "io"},
     "placement": {"model", "io"},
-    "queries": {"model", "placement"},
     "evaluation": {"model", "placement"},
-    "strategies": {"model", "placement", "queries", "evaluation"},
+    "strategies": {"model", "placement", "evaluation"},
     "plotting": {"model", "io", "costspace"},
     "service": {"model", "io", "placement", "strategies"},
     "commands": {
@@ -234,7 +233,7 @@ INSIDE = {
 # measurements need of one above.
 EXCEPTIONS = {
     ("io", "nova_core.costspace.automatic"),
-    ("queries", "nova_core.strategies.nova_parameters"),
+    ("placement", "nova_core.strategies.nova_parameters"),
     ("placement", "nova_core.costspace.incremental"),
 }
 

@@ -14,6 +14,7 @@ from nova_core.model.plan_delta import PlanDelta
 from nova_core.model.problem import Problem
 from nova_core.model.verify import verify
 from nova_core.placement.live.changes import delta_of
+from nova_core.placement.live.demand import Demand
 from nova_core.placement.live.documents import plan_of, problem_of, rows_of
 from nova_core.placement.live.events import (
     AddOperator,
@@ -37,8 +38,10 @@ from nova_core.placement.live.events import (
     RemoveWorker,
 )
 from nova_core.placement.live.handlers import HANDLERS, check_problem
+from nova_core.placement.live.pairs import PairDemand
 from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.policy import Policy
+from nova_core.placement.live.queries import QueryDemand
 from nova_core.placement.live.state import LiveState
 
 
@@ -71,7 +74,7 @@ class LivePlacement:
         self._start(problem, plan, policy or Policy(), 0)
 
     def _start(self, problem: Problem, plan: Plan, policy: Policy, version: int) -> None:
-        self._state = LiveState(problem, plan)
+        self._state = LiveState(problem, plan, _demand_of)
         self._state.version = version
         self.policy = policy
         named = (*policy.pinned, *policy.state_bytes)
@@ -284,3 +287,9 @@ class LivePlacement:
     def _set_moved(self, moved: dict[int, int]) -> None:
         for row, when in moved.items():
             self._state.operators.moved[row] = when
+
+
+def _demand_of(state: LiveState, problem: Problem) -> Demand:
+    if problem.queries:
+        return QueryDemand(state, problem)
+    return PairDemand(state, problem)

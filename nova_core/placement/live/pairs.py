@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 from msgspec import UNSET
@@ -24,6 +24,7 @@ from nova_core.placement.kernels.live.tables import (
     RIGHT,
     SINK,
 )
+from nova_core.placement.live.demand import LogicalLink, Placing
 from nova_core.placement.live.events import (
     AddOperator,
     AddPair,
@@ -34,11 +35,8 @@ from nova_core.placement.live.events import (
     RemovePair,
 )
 from nova_core.placement.live.naming import or_default, positive, row_of
+from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import Incidence
-
-if TYPE_CHECKING:
-    from nova_core.placement.live.placer import Placer
-    from nova_core.placement.live.state import LiveState, LogicalLink
 
 
 class PairDemand:
@@ -51,8 +49,9 @@ class PairDemand:
         queries: none.
     """
 
-    links_operators = many_legs = False
-    lacks = "the problem has pairs of sources, no whole queries"
+    links_operators: ClassVar[bool] = False
+    many_legs: ClassVar[bool] = False
+    lacks: ClassVar[str] = "the problem has pairs of sources, no whole queries"
     queries: tuple[Query, ...] = ()
 
     def __init__(self, state: LiveState, problem: Problem) -> None:
@@ -131,7 +130,7 @@ class PairDemand:
             ends.update(self.of_join.of(join))
         return sorted(ends)
 
-    def capacity_changed(self, placer: Placer, node: int, overload: bool) -> None:
+    def capacity_changed(self, placer: Placing, node: int, overload: bool) -> None:
         """Nothing: what is joined does not depend on capacities."""
 
     def reading(self, source: int) -> Collection[int]:
@@ -166,7 +165,7 @@ class PairDemand:
 
     # --- sources ----------------------------------------------------------------------------------
 
-    def add_source(self, placer: Placer, row: int, event: AddSource, overload: bool) -> None:
+    def add_source(self, placer: Placing, row: int, event: AddSource, overload: bool) -> None:
         """A source starts, with its joins."""
         s, where, stream = self._s, f"add-source {event.source.id!r}", self._s.sources.stream[row]
         s.put(self.sources, stream, self.sources.get(stream, 0) + 1)
@@ -176,7 +175,7 @@ class PairDemand:
         pairs = [(*self._sides(row, join, where), join.output_rate) for join in event.joins]
         self._start(placer, pairs, overload, where)
 
-    def drop_source(self, placer: Placer, source: int, overload: bool) -> None:
+    def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
         """A source ends, and its joins with it."""
         s = self._s
         self._drop(sorted(self.of_source.of(source)), source)
@@ -185,7 +184,7 @@ class PairDemand:
         if self.sources[stream] == 0 and self.joined.get(stream, 0):
             s.put(self.emptied, stream, None)
 
-    def change_rate(self, placer: Placer, source: int, rate: float, overload: bool) -> None:
+    def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
         """A source's rate changes; its joins stay where they still fit."""
         s, o = self._s, self._s.operators
         pairs = sorted(self.of_source.of(source))
@@ -249,7 +248,7 @@ class PairDemand:
         return join, sources[0], sources[1]
 
     def _start(
-        self, placer: Placer, pairs: list[tuple[int, int, int, float]], overload: bool, where: str
+        self, placer: Placing, pairs: list[tuple[int, int, int, float]], overload: bool, where: str
     ) -> None:
         """Place new pairs.
 
@@ -323,7 +322,7 @@ class PairDemand:
             s.unbind(self.of_join, join, pair)
         s.put(self.alive, 0, self.alive[0] - len(pairs))
 
-    def add_pair(self, placer: Placer, event: AddPair, overload: bool) -> None:
+    def add_pair(self, placer: Placing, event: AddPair, overload: bool) -> None:
         """An operator joins two more sources."""
         join = row_of(self.join_index, "operator", event.operator)
         ends = self._ends(join, event.left, event.right, "add-pair")
@@ -333,7 +332,7 @@ class PairDemand:
             )
         self._start(placer, [(*ends, event.output_rate)], overload, "add-pair")
 
-    def remove_pair(self, placer: Placer, event: RemovePair, overload: bool) -> None:
+    def remove_pair(self, placer: Placing, event: RemovePair, overload: bool) -> None:
         """An operator no longer joins two sources."""
         join = row_of(self.join_index, "operator", event.operator)
         pair = self._pair(*self._ends(join, event.left, event.right, "remove-pair"))
@@ -345,7 +344,7 @@ class PairDemand:
 
     # --- joins ------------------------------------------------------------------------------------
 
-    def add_operator(self, placer: Placer, event: AddOperator, overload: bool) -> None:
+    def add_operator(self, placer: Placing, event: AddOperator, overload: bool) -> None:
         """A join starts, with its pairs."""
         s, new = self._s, event.operator
         where = f"add-operator {new.id!r}"
@@ -377,7 +376,7 @@ class PairDemand:
         ]
         self._start(placer, pairs, overload, where)
 
-    def remove_operator(self, placer: Placer, event: RemoveOperator, overload: bool) -> None:
+    def remove_operator(self, placer: Placing, event: RemoveOperator, overload: bool) -> None:
         """A join ends, and all its pairs with it."""
         s = self._s
         row = row_of(self.join_index, "operator", event.operator)
@@ -398,7 +397,7 @@ class PairDemand:
         if not self.sinks_on.of(sink):
             s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
 
-    def move_sink(self, placer: Placer, event: MoveSink, overload: bool) -> None:
+    def move_sink(self, placer: Placing, event: MoveSink, overload: bool) -> None:
         """A join's result goes to another node; its pairs move if that gains enough."""
         s, o = self._s, self._s.operators
         join = row_of(self.join_index, "operator", event.operator)

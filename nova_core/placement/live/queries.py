@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from nova_core.model.requirements import ANY_NODE, Rule
 from nova_core.placement import cutting
 from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
 from nova_core.placement.kernels.live.tables import SINK as TO_SINK
+from nova_core.placement.live.demand import LogicalLink, Placing
 from nova_core.placement.live.events import (
     AddQuery,
     AddSource,
@@ -37,13 +38,10 @@ from nova_core.placement.live.events import (
     RemoveQuery,
 )
 from nova_core.placement.live.naming import row_of
+from nova_core.placement.live.pieces import Pieces
+from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import NOWHERE
 from nova_core.placement.partitioning import DEFAULT_SIGMA
-
-if TYPE_CHECKING:
-    from nova_core.placement.live.pieces import Pieces
-    from nova_core.placement.live.placer import Placer
-    from nova_core.placement.live.state import LiveState, LogicalLink
 
 # Who reads an operator: another one, or a query's sink as -1 less the query; and on which side.
 Reader = tuple[int, int]
@@ -145,8 +143,9 @@ class QueryDemand:
         lacks: why events of pairs are refused.
     """
 
-    links_operators = many_legs = True
-    lacks = "the problem has whole queries, no pairs of sources"
+    links_operators: ClassVar[bool] = True
+    many_legs: ClassVar[bool] = True
+    lacks: ClassVar[str] = "the problem has whole queries, no pairs of sources"
 
     def __init__(self, state: LiveState, problem: Problem) -> None:
         """Take over a problem's queries.
@@ -381,7 +380,7 @@ class QueryDemand:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def add_source(self, placer: Placer, row: int, event: AddSource, overload: bool) -> None:
+    def add_source(self, placer: Placing, row: int, event: AddSource, overload: bool) -> None:
         """A source starts; the queries that read its stream read it, too."""
         where = f"add-source {event.source.id!r}"
         if event.joins is not UNSET and event.joins:
@@ -390,7 +389,7 @@ class QueryDemand:
         self._s.put(self._sources.setdefault(stream, {}), row, None)
         self._expand_anew(placer, self._readers.get(stream, {}), overload)
 
-    def drop_source(self, placer: Placer, source: int, overload: bool) -> None:
+    def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
         """A source ends."""
         s, stream = self._s, self._s.sources.stream[source]
         s.drop(self._sources[stream], source)
@@ -403,7 +402,7 @@ class QueryDemand:
             )
         self._expand_anew(placer, readers, overload)
 
-    def change_rate(self, placer: Placer, source: int, rate: float, overload: bool) -> None:
+    def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
         """A source's rate changes; what reads it stays where it still fits."""
         s = self._s
         s.set(s.sources.rate, source, rate)
@@ -425,7 +424,7 @@ class QueryDemand:
         if by_rate:
             placer.improve_all(changed)
 
-    def _resize(self, placer: Placer, some: Iterable[int]) -> dict[int, int | Pieces]:
+    def _resize(self, placer: Placing, some: Iterable[int]) -> dict[int, int | Pieces]:
         """Give operators their rates; where those ran that do not fit there any more."""
         s, rate = self._s, self._s.operators.rate
         changed: dict[int, tuple[float, float, float]] = {}
@@ -494,7 +493,7 @@ class QueryDemand:
             use.set(use.key_at(rate), rate)
             s.put(self._shared, use.key, use)
 
-    def capacity_changed(self, placer: Placer, node: int, overload: bool) -> None:
+    def capacity_changed(self, placer: Placing, node: int, overload: bool) -> None:
         """Partial aggregates run where sources have room for them."""
         s = self._s
         if s.rewriting.split_aggregates:
@@ -527,7 +526,7 @@ class QueryDemand:
                 known.append((rate, rate))
         return known
 
-    def add_query(self, placer: Placer, event: AddQuery, overload: bool) -> None:
+    def add_query(self, placer: Placing, event: AddQuery, overload: bool) -> None:
         """A query starts."""
         s, query = self._s, event.query
         where = f"add-query {query.id!r}"
@@ -543,7 +542,7 @@ class QueryDemand:
         check_query(query, streams, s.node_index, where)
         self._expand_anew(placer, [self._register(query)], overload)
 
-    def remove_query(self, placer: Placer, event: RemoveQuery, overload: bool) -> None:
+    def remove_query(self, placer: Placing, event: RemoveQuery, overload: bool) -> None:
         """A query ends."""
         s = self._s
         number = row_of(self._number, "query", event.query)
@@ -561,7 +560,7 @@ class QueryDemand:
             for table in (placer.pinned, placer.state_bytes):
                 s.drop(table, f"{query.id}/{operator.id}")
 
-    def change_selectivity(self, placer: Placer, event: ChangeSelectivity, overload: bool) -> None:
+    def change_selectivity(self, placer: Placing, event: ChangeSelectivity, overload: bool) -> None:
         """An operator emits more or fewer tuples."""
         s, where = self._s, f"change-selectivity {event.query!r}"
         number = row_of(self._number, "query", event.query, f"{where}: ")
@@ -581,7 +580,7 @@ class QueryDemand:
         s.put(self._queries, number, msgspec.structs.replace(query, operators=operators))
         self._expand_anew(placer, [number], overload)
 
-    def move_sink(self, placer: Placer, event: MoveSink, overload: bool) -> None:
+    def move_sink(self, placer: Placing, event: MoveSink, overload: bool) -> None:
         """A query's result goes to another node; its operators move if that gains enough."""
         s = self._s
         number = row_of(self._number, "query", event.operator)
@@ -601,7 +600,7 @@ class QueryDemand:
     # --- expanding anew ---------------------------------------------------------------------------
 
     def _expand_anew(
-        self, placer: Placer, numbers: Iterable[int], overload: bool, ends: bool = False
+        self, placer: Placing, numbers: Iterable[int], overload: bool, ends: bool = False
     ) -> None:
         """Expand queries again, and place what changes by that.
 

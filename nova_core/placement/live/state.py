@@ -6,7 +6,7 @@ the state unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from nova_core.placement.kernels.live.tables import (
 )
 from nova_core.placement.kernels.live.trees import place_tree
 from nova_core.placement.kernels.ranking import busiest_sinks
+from nova_core.placement.live.demand import Demand, LogicalLink
 from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
@@ -56,12 +57,9 @@ from nova_core.placement.live.tables import (
 )
 from nova_core.placement.live.undo import Undoable
 from nova_core.placement.partitioning import finer_sigmas
-from nova_core.queries.virtual import virtual_positions
+from nova_core.placement.queries.virtual import virtual_positions
 
 Link = tuple[int, int]
-# What an operator is linked with: an operator, a sink or a source; its node, if it has a fixed one;
-# what each ms counts; the number of the input, -1 for an output; and the same at the other end.
-LogicalLink = tuple[int, int, float, int, int]
 # A leg: the node it ends at, what is there (`kernels.live.tables.Legs.other`), and its weight.
 Leg = tuple[int, int, float]
 # Weights that stand for those of a whole operator's legs.
@@ -71,8 +69,15 @@ WHOLE: Floats = np.empty(0)
 class LiveState(Undoable):
     """The state of a live placement; see the tables for the columns."""
 
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(
+        self, problem: Problem, plan: Plan, demand_of: Callable[[LiveState, Problem], Demand]
+    ) -> None:
         """Take over a plan.
+
+        Args:
+            problem: the placed problem.
+            plan: of it.
+            demand_of: makes what there is to run.
 
         Raises:
             PlanError: for a plan that relays or leaves operators without instances.
@@ -132,8 +137,6 @@ class LiveState(Undoable):
         self.cuts: dict[int, Pieces] = {}
         c_min = self.parameters.get("c_min")
         self.c_min = float(c_min) if c_min else 0.0
-        from nova_core.placement.live.demand import demand_of
-
         self.demand = demand_of(self, problem)
         self.residents = self._take_over(plan)
         free = self.nodes.free

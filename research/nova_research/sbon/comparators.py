@@ -14,7 +14,7 @@ import numpy as np
 from nova_core.errors import ProblemError
 from nova_core.evaluation.assignment import AssignmentCosts
 from nova_core.model.expansion import graph_of
-from nova_core.model.graph import SOURCE
+from nova_core.model.graph import SOURCE, groups
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.strategies.base import Strategy, able_workers, check_range
@@ -376,7 +376,7 @@ class SbonProducer(_Comparator):
         random = np.random.default_rng(self.parameters.seed)
         draw[graph.bodies] = random.random(len(graph.bodies))
         node, sources = graph.node.copy(), (graph.kind == SOURCE).astype(np.int64)
-        for rows in graph.by_depth:
+        for rows in groups(graph.depth[consumer]):
             # How many sources, counted once per way, each input comes from: its chances.
             receiver, first = np.unique(consumer[rows], return_index=True)
             chances = np.cumsum(sources[producer[rows]])

@@ -197,7 +197,7 @@ def host_options(problem: Problem, graph: Graph, options: int) -> list[Ints]:
         InfeasibleError: when there is none for some body.
     """
     from nova_core.model.objectives import link_weights
-    from nova_core.queries.virtual import virtual_positions
+    from nova_core.placement.queries.virtual import virtual_positions
 
     weight = link_weights(graph, "latency")
     points = virtual_positions(graph, problem.nodes.position, weight).point[graph.bodies]

@@ -120,7 +120,9 @@ class Walk:
         self._values = np.full(2, throughput.refresh(self.given, self.state))
         self.evaluations = 1
         swaps = len(query) if alpha < 1 else 1
-        self._barred = np.zeros(len(self.given.host), np.int64), np.zeros((swaps, swaps), np.int64)
+        self._tabu = walks.Tabu(
+            np.zeros(len(self.given.host), np.int64), np.zeros((swaps, swaps), np.int64)
+        )
         self.child, self.node = self.state.child.copy(), self.state.node.copy()
         self._first = self.state.child.copy()
 
@@ -149,13 +151,12 @@ class Walk:
         count, evaluated = walks.climb(
             self.given,
             self.state,
-            self.alpha > 0,
-            self.alpha < 1 and swaps,
+            walks.Kinds(physical=self.alpha > 0, logical=self.alpha < 1 and swaps),
             self.random.integers(len(self.given.kind), size=moves),
             now,
             length,
             improving,
-            *self._barred,
+            self._tabu,
             self._values,
             (self.child, self.node),
         )
@@ -181,7 +182,7 @@ class Walk:
             count = walks.list_swaps(self.given, self.state, swaps) if alpha < 1 else 0
             if walks.random_move(self.given, self.state, alpha, draws, swaps, count, move):
                 until = now + 1 + length
-                value = walks.make(self.given, self.state, move, until, *self._barred)
+                value = walks.make(self.given, self.state, move, until, self._tabu)
                 self._values[0] = value
                 self.evaluations += 1
                 self.record(value, self.state.child, self.state.node)
@@ -201,13 +202,13 @@ class Walk:
 
     def forget(self, now: int, share: float) -> bool:
         """Forget the oldest share of the tabu list; whether there was any."""
-        every = np.concatenate([table[table > now] for table in self._barred])
+        every = np.concatenate([table[table > now] for table in self._tabu])
         if len(every) == 0:
             return False
         # `np.quantile(every, share, method="higher")`, with which a search takes a quarter longer.
         last = math.ceil(share * (len(every) - 1))
         until = np.partition(every, last)[last]
-        for table in self._barred:
+        for table in self._tabu:
             table[table <= until] = 0
         return True
 

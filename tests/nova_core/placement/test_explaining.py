@@ -18,7 +18,7 @@ from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_core.queries.virtual import medians
+from nova_core.placement.queries.virtual import medians
 from nova_core.strategies import place
 
 SOME = settings(

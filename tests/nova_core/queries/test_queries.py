@@ -24,7 +24,7 @@ from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import JoinMatrix, Joins, Problem
 from nova_core.model.verify import verify
-from nova_core.queries.virtual import virtual_positions
+from nova_core.placement.queries.virtual import virtual_positions
 from nova_core.schemas import schema_of
 from nova_core.strategies import place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import median
-from nova_core.queries.kernels import springs
+from nova_core.placement.queries.kernels import springs
 
 with kernel_cache(__file__, median.__file__, springs.__file__):
     from nova_core.placement.kernels.live import changed as changed

@@ -8,14 +8,14 @@ from nova_core.kernel_cache import njit
 from nova_core.model.problem import Ints
 from nova_core.placement.kernels.live.tables import INPUTS, LEG, LEGS, Tables
 from nova_core.placement.kernels.median import fermat_points
-from nova_core.queries.kernels.springs import contract, relax
+from nova_core.placement.queries.kernels.springs import contract, relax
 
 
 @njit(cache=True, nogil=True)
 def relax_points(tables: Tables, some: Ints) -> None:
     """Recompute the virtual positions of operators; those of others stay.
 
-    See `nova_core.queries.virtual.virtual_positions`.
+    See `nova_core.placement.queries.virtual.virtual_positions`.
 
     Args:
         tables: virtual positions are changed.

@@ -127,7 +127,7 @@ class Enumerator:
         from scipy.spatial import KDTree
 
         from nova_core.model.objectives import link_weights
-        from nova_core.queries.virtual import virtual_positions
+        from nova_core.placement.queries.virtual import virtual_positions
 
         position, workers = self.problem.nodes.position, self._workers
         weight = link_weights(self.graph, "latency")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,8 @@ _TAKEN_FOR = {"project": "filter", "multicast": "filter"}
 
 # Per operator, by its name or the name in its query: tuples it received and emitted.
 Measured = Mapping[str, tuple[float, float]]
+
+Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
 
 class Batch(NamedTuple):
@@ -342,13 +344,13 @@ def operators_of(problem: Problem) -> placed.Graph:
     pair = graph.input[2 * len(problem.matrix) :]
     many = first + len(pair)
 
-    def longer(column: Ints, rest: Ints) -> Ints:
+    def longer(column: NDArray[Whole], rest: NDArray[Whole]) -> NDArray[Whole]:
         return np.concatenate([column[:first], rest])
 
     return replace(
         graph,
         ids=_PairIds(graph, first, pair),
-        kind=longer(graph.kind, np.full(len(pair), placed.SINK)),
+        kind=longer(graph.kind, np.full(len(pair), placed.SINK, np.int8)),
         input_at=longer(graph.input_at, graph.input_at[first] + np.arange(len(pair) + 1)),
         rate=np.concatenate([graph.rate[:first], np.zeros(len(pair))]),
         node=longer(graph.node, problem.sink_node[pair - len(problem.sources)]),
@@ -358,6 +360,7 @@ def operators_of(problem: Problem) -> placed.Graph:
         parts=np.ones(many, np.int64),
         combines=np.zeros(many, bool),
         partial=np.zeros(many, bool),
+        requirement=longer(graph.requirement, np.full(len(pair), -1)),
     )
 
 

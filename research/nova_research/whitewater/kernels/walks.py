@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nova_research.whitewater.kernels.columns import Floats, Given, Ints, State, compiled
@@ -20,6 +22,30 @@ from nova_research.whitewater.kernels.throughput import refresh
 
 # A gain below this is rounding.
 GAIN = 1e-9
+
+
+class Tabu(NamedTuple):
+    """Moves that are tabu.
+
+    Attributes:
+        host: (h,) iteration until which each of ``given.host`` is.
+        swap: (o, o) iteration until which each swap is, or (1, 1) without swaps.
+    """
+
+    host: Ints
+    swap: Ints
+
+
+class Kinds(NamedTuple):
+    """Which moves are looked at.
+
+    Attributes:
+        physical: those of an operator to another node.
+        logical: swaps of operators.
+    """
+
+    physical: bool
+    logical: bool
 
 
 @compiled
@@ -62,12 +88,10 @@ def restore(state: State, best: tuple[Ints, Ints]) -> None:
 def best_neighbour(
     given: Given,
     state: State,
-    physical: bool,
-    logical: bool,
+    kinds: Kinds,
     first: int,
     now: int,
-    barred_host: Ints,
-    barred_swap: Ints,
+    tabu: Tabu,
     aspiration: float,
     move: Ints,
 ) -> tuple[float, int]:
@@ -76,24 +100,23 @@ def best_neighbour(
     Args:
         given: query and network.
         state: a refreshed configuration; the same again in the end.
-        physical: whether to look at physical moves.
-        logical: whether to look at swaps.
+        kinds: of the moves to look at.
         first: operator to begin with; of equal neighbours the first one seen is taken.
         now: iteration.
-        barred_host: (h,) iteration until which each of ``given.host`` is tabu.
-        barred_swap: (o, o) iteration until which each swap is tabu, or (1, 1) without swaps.
+        tabu: moves that are tabu.
         aspiration: a tabu neighbour better than this is taken all the same.
         move: (4,) where the move goes.
 
     Returns:
         Its value, -inf if there is none, and how many neighbours were evaluated.
     """
+    barred_host, barred_swap = tabu.host, tabu.swap
     count = len(given.kind)
     tried = np.zeros(4, np.int64)
     best, evaluated = -np.inf, 0
     for step in range(count):
         o = (first + step) % count
-        if physical:
+        if kinds.physical:
             for place in range(given.offset[o], given.offset[o + 1]):
                 if given.host[place] == state.node[o]:
                     continue
@@ -104,14 +127,14 @@ def best_neighbour(
                 if value > floor:
                     best = value
                     copy(tried, move)
-        if logical:
+        if kinds.logical:
             for i in range(2):
                 j = swap_slot(given, state, o, i)
                 if j < 0:
                     continue
                 bottom = state.child[o, i]
-                tabu = barred_swap[min(o, bottom), max(o, bottom)] > now
-                floor = max(best, aspiration) if tabu else best
+                barred = barred_swap[min(o, bottom), max(o, bottom)] > now
+                floor = max(best, aspiration) if barred else best
                 write(tried, LOGICAL, o, i, j)
                 value = trial(given, state, tried, floor)
                 evaluated += 1
@@ -122,18 +145,16 @@ def best_neighbour(
 
 
 @compiled
-def make(
-    given: Given, state: State, move: Ints, until: int, barred_host: Ints, barred_swap: Ints
-) -> float:
+def make(given: Given, state: State, move: Ints, until: int, tabu: Tabu) -> float:
     """Make a move, and let undoing it be tabu until an iteration; the new value."""
     o = move[1]
     if move[0] == PHYSICAL:
         for place in range(given.offset[o], given.offset[o + 1]):
             if given.host[place] == state.node[o]:
-                barred_host[place] = until
+                tabu.host[place] = until
     else:
         bottom = state.child[o, move[2]]
-        barred_swap[min(o, bottom), max(o, bottom)] = until
+        tabu.swap[min(o, bottom), max(o, bottom)] = until
     apply(state, move)
     return refresh(given, state)
 
@@ -142,14 +163,12 @@ def make(
 def climb(
     given: Given,
     state: State,
-    physical: bool,
-    logical: bool,
+    kinds: Kinds,
     first: Ints,
     now: int,
     length: int,
     improving: bool,
-    barred_host: Ints,
-    barred_swap: Ints,
+    tabu: Tabu,
     values: Floats,
     best: tuple[Ints, Ints],
 ) -> tuple[int, int]:
@@ -158,14 +177,12 @@ def climb(
     Args:
         given: query and network.
         state: a refreshed configuration; where the walk ends, in the end.
-        physical: whether to make physical moves.
-        logical: whether to make swaps.
+        kinds: of the moves to make.
         first: (k,) operator to begin each look around with; as many moves are made.
         now: number of the first iteration.
         length: iterations for which a move must not be undone, unless that leads to a new best.
         improving: stop when no neighbour is better.
-        barred_host: (h,) iteration until which each of ``given.host`` is tabu.
-        barred_swap: (o, o) iteration until which each swap is tabu, or (1, 1) without swaps.
+        tabu: moves that are tabu; changed.
         values: (2,) value of the configuration, and of the best one seen.
         best: child and node of the best one seen.
 
@@ -176,14 +193,13 @@ def climb(
     evaluated = 0
     for step in range(len(first)):
         value, looked = best_neighbour(
-            given, state, physical, logical, first[step], now + step, barred_host, barred_swap,
-            values[1], move,
-        )  # fmt: skip
+            given, state, kinds, first[step], now + step, tabu, values[1], move
+        )
         evaluated += looked
         if value == -np.inf or (improving and not value > values[0] + GAIN * abs(values[0])):
             return step, evaluated
         until = now + step + 1 + length
-        values[0] = make(given, state, move, until, barred_host, barred_swap)
+        values[0] = make(given, state, move, until, tabu)
         if values[0] > values[1]:
             values[1] = values[0]
             keep(state, best)

@@ -26,10 +26,10 @@ from nova_core.placement.partitioning import (
     maximum_partition_rate,
     partition_rates,
 )
-from nova_core.queries.virtual import virtual_positions
+from nova_core.placement.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
-    from nova_core.queries.kernels.assign import Bodies
+    from nova_core.placement.queries.kernels.assign import Bodies
     from nova_core.strategies.nova_parameters import NovaParameters
 
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
@@ -155,7 +155,7 @@ class _Attempt:
         )
         slot = np.full(count, -1)
         slot[self._tree.node] = np.arange(len(self._tree.node))
-        from nova_core.queries.kernels.assign import Space
+        from nova_core.placement.queries.kernels.assign import Space
 
         self._space = Space(nodes.position, height, penalty, slot)
         self._nearest = search_for(1, 1.0)
@@ -191,7 +191,7 @@ class _Attempt:
 
     def _sweep(self) -> float:
         """Place all trees of instances, or place them again where that is better."""
-        from nova_core.queries.kernels.assign import place_trees
+        from nova_core.placement.queries.kernels.assign import place_trees
 
         if not self.instances:
             return 0.0
@@ -225,7 +225,7 @@ class _Attempt:
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        from nova_core.queries.kernels.assign import Bodies
+        from nova_core.placement.queries.kernels.assign import Bodies
 
         plan = self.plan()
         links = plan.links
@@ -293,7 +293,7 @@ class _Attempt:
 
     def _refine(self) -> None:
         """Place queries with pieces again, then move and swap single instances of small inputs."""
-        from nova_core.queries.kernels.assign import improve
+        from nova_core.placement.queries.kernels.assign import improve
 
         if self._breaks or not self.instances:
             return

@@ -6,5 +6,5 @@ from nova_core.kernel_cache import kernel_cache
 from nova_core.placement.kernels import capacity_tree
 
 with kernel_cache(__file__, capacity_tree.__file__):
-    from nova_core.queries.kernels import assign as assign
-    from nova_core.queries.kernels import springs as springs
+    from nova_core.placement.queries.kernels import assign as assign
+    from nova_core.placement.queries.kernels import springs as springs

@@ -42,7 +42,7 @@ def virtual_positions(graph: Graph, position: Floats, weight: Floats) -> Virtual
     from scipy.sparse.csgraph import connected_components
 
     from nova_core.placement.kernels.median import fermat_points
-    from nova_core.queries.kernels.springs import contract, relax
+    from nova_core.placement.queries.kernels.springs import contract, relax
 
     producer, consumer, _, _ = graph.links
     many = len(graph.root)
@@ -119,7 +119,7 @@ def medians(position: Floats, at: Ints, node: Ints, weight: Floats) -> tuple[Flo
         (c, d) points, ms, and (c,) sums there.
     """
     from nova_core.placement.geometric_median import geometric_median, weighted_distance
-    from nova_core.queries.kernels.springs import relax
+    from nova_core.placement.queries.kernels.springs import relax
 
     count, three = np.diff(at), np.arange(3)
     few, many = np.flatnonzero(count <= 3), np.flatnonzero(count > 3)
