@@ -67,7 +67,7 @@ def test_what_does_not_hold_is_noticed() -> None:
     with pytest.raises(BrokenPromiseError, match="free capacities"):
         check(live, delta, problem, old)
     state.nodes.free[5] -= 1
-    state.index.replace(int(state.pairs.host[3]), None)
+    state.index.replace(int(state.operators.host[3]), None)
     with pytest.raises(BrokenPromiseError, match="index of hosts"):
         check(live, delta, problem, old)
 

@@ -38,7 +38,7 @@ from nova_core.placement.live import (
     RemoveWorker,
 )
 
-UNKNOWN = {"height": 0.0, "penalty": 0.0, "tags": "", "host": "", "key": ""}
+UNKNOWN = {"height": 0.0, "penalty": 0.0, "tags": "", "host": "", "key": "", "zone": ""}
 
 
 def after(problem: Problem, event: Event, rewriting: Rewriting = AS_WRITTEN) -> Problem:

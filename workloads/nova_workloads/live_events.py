@@ -144,6 +144,8 @@ class RandomEvents:
         self._sources: dict[str, tuple[str, str]] = {}
         self._on_sink = set(self._sinks.values())
         self._by_stream: dict[str, _Bag[str]] = {}
+        # Streams of several sources, of which one may end.
+        self._plural: _Bag[str] = _Bag()
         # Not a set: the order of its names differs from process to process.
         self._on_node: dict[str, dict[str, None]] = {}
         for name, node, stream in zip(
@@ -247,12 +249,17 @@ class RandomEvents:
 
     def _add_source(self, name: str, node: str, stream: str) -> None:
         self._sources[name] = (node, stream)
-        self._by_stream.setdefault(stream, _Bag()).add(name)
+        sources = self._by_stream.setdefault(stream, _Bag())
+        sources.add(name)
+        if len(sources) == 2:
+            self._plural.add(stream)
         self._on_node.setdefault(node, {})[name] = None
 
     def _drop_source(self, name: str) -> None:
         node, stream = self._sources.pop(name)
         self._by_stream[stream].discard(name)
+        if len(self._by_stream[stream]) == 1:
+            self._plural.discard(stream)
         del self._on_node[node][name]
 
     def _name(self, prefix: str) -> str:
@@ -266,10 +273,9 @@ class RandomEvents:
         return float(self._random.integers(round(self._rate[0]), round(self._rate[1]) + 1))
 
     def _some_source(self) -> str | None:
-        streams = [bag for bag in self._by_stream.values() if len(bag) > 1]
-        if not streams:
+        if not len(self._plural):
             return None
-        return streams[int(self._random.integers(len(streams)))].draw(self._random)
+        return self._by_stream[self._plural.draw(self._random)].draw(self._random)
 
     # --- events -----------------------------------------------------------------------------------
 

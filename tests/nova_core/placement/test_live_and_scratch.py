@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.live_placement import Follower, free_capacity
-from query_cases import asking, topology
+from query_cases import random_queries
 
 from nova_core.errors import InfeasibleError, NovaError
 from nova_core.model import Problem
@@ -48,38 +48,7 @@ def pairs(seed: int) -> Problem:
     return problem.with_capacity(capacity)
 
 
-def queries(seed: int) -> Problem:
-    """Six queries over four streams of two keys; some have a part in common."""
-    rng = np.random.default_rng(seed)
-    nodes = 40
-    capacity = np.floor(rng.exponential(size=nodes) * 150) + 30
-    asked = []
-    for number in range(6):
-        a, b, c = (f"t{one}" for one in rng.choice(4, 3, replace=False))
-        share = float(rng.choice([0.3, 0.5]))
-        operators: list[dict[str, Any]] = [
-            {"kind": "filter", "id": "some", "input": a, "selectivity": 0.5},
-            {"kind": "join", "id": "two", "inputs": ["some", b], "selectivity": share},
-        ]
-        if rng.random() < 0.5:
-            operators += [
-                {"kind": "join", "id": "three", "inputs": ["two", c], "selectivity": 0.3},
-                {"kind": "filter", "id": "few", "input": "three", "selectivity": 0.4, "reads": b},
-            ]
-        last = operators[-1]["id"]
-        if rng.random() < 0.4:
-            make = {"kind": "project", "id": "make", "input": last, "selectivity": 1.5}
-            operators.append(make)
-        else:
-            mean = {"kind": "aggregate", "id": "mean", "input": last, "window": 1, "groups": 2,
-                    "decomposable": bool(rng.random() < 0.7)}  # fmt: skip
-            operators.append(mean)
-        query = {"id": f"q{number}", "sink": f"n{rng.integers(nodes)}", "operators": operators}
-        asked.append(query)
-    return asking(topology(seed, nodes, capacity), asked)
-
-
-KINDS: dict[str, Callable[[int], Problem]] = {"pairs": pairs, "queries": queries}
+KINDS: dict[str, Callable[[int], Problem]] = {"pairs": pairs, "queries": random_queries}
 
 
 def scratch(problem: Problem, like: Plan) -> Plan:

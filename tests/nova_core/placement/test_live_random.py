@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles.live_placement import Follower
+from query_cases import random_queries
 
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
@@ -33,7 +34,7 @@ def with_links(problem: Problem) -> Problem:
     rng = np.random.default_rng(1)
     nodes = len(problem.nodes)
     ends = np.stack([rng.choice(problem.sources.node, 200), rng.integers(0, nodes, 200)], axis=1)
-    ends[::4, 1] = problem.joins.sink[0]
+    ends[::4, 1] = problem.sinks[0]
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
     budget = rng.integers(10, 100, len(ends)).astype(float)
     return replace(problem, links=Links(ends[:, 0], ends[:, 1], budget))
@@ -98,6 +99,37 @@ def test_everything_holds_after_each_of_many_events(name: str) -> None:
             draw.happened(event)
     assert follower.refused < 50
     assert any(delta.move or delta.start for delta in follower.deltas)
+    follower.follow(Rebalance(moves=20))
+
+
+QUERY_CASES: dict[str, Callable[[Problem], LivePlacement]] = {
+    "plain": live_of,
+    "as written": lambda p: live_of(
+        p, push_filters=False, split_aggregates=False, share_operators=False
+    ),
+    "network usage": lambda p: live_of(p, objective="network-usage"),
+    "source latency, C_min": lambda p: live_of(p, objective="source-latency", c_min=50.0),
+    "links": lambda p: live_of(with_links(p)),
+    "heights": lambda p: live_of(with_heights(p)),
+    "measured latencies": lambda p: live_of(with_measurements(p)),
+    "overload": lambda p: live_of(tight(p), Policy(overload=True), on_full="spread"),
+    "threshold": lambda p: live_of(p, Policy(gain=5.0, gain_share=0.2, cooldown=20)),
+    "baseline": lambda p: LivePlacement(p, place(p, "sink")),
+}
+
+
+@pytest.mark.parametrize("name", QUERY_CASES)
+def test_everything_holds_for_whole_queries(name: str) -> None:
+    live = QUERY_CASES[name](random_queries(2))
+    draw, follower = RandomEvents(live.problem(), 5), Follower(live)
+    for _ in range(100):
+        event = draw.next()
+        if follower.follow(event):
+            draw.happened(event)
+    assert follower.refused < 50
+    assert any(delta.move or delta.start for delta in follower.deltas)
+    for change in ("added", "removed", "virtual"):
+        assert any(getattr(delta, change) for delta in follower.deltas), change
     follower.follow(Rebalance(moves=20))
 
 

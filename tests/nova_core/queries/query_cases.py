@@ -69,6 +69,37 @@ def chain(reads: bool = True, decomposable: bool = True, groups: int = 2) -> lis
     )
 
 
+def random_queries(seed: int) -> Problem:
+    """Six queries over four streams of two keys; some have a part in common."""
+    rng = np.random.default_rng(seed)
+    nodes = 40
+    capacity = np.floor(rng.exponential(size=nodes) * 150) + 30
+    asked = []
+    for number in range(6):
+        a, b, c = (f"t{one}" for one in rng.choice(4, 3, replace=False))
+        share = float(rng.choice([0.3, 0.5]))
+        operators: list[dict[str, Any]] = [
+            {"kind": "filter", "id": "some", "input": a, "selectivity": 0.5},
+            {"kind": "join", "id": "two", "inputs": ["some", b], "selectivity": share},
+        ]
+        if rng.random() < 0.5:
+            operators += [
+                {"kind": "join", "id": "three", "inputs": ["two", c], "selectivity": 0.3},
+                {"kind": "filter", "id": "few", "input": "three", "selectivity": 0.4, "reads": b},
+            ]
+        last = operators[-1]["id"]
+        if rng.random() < 0.4:
+            make = {"kind": "project", "id": "make", "input": last, "selectivity": 1.5}
+            operators.append(make)
+        else:
+            mean = {"kind": "aggregate", "id": "mean", "input": last, "window": 1, "groups": 2,
+                    "decomposable": bool(rng.random() < 0.7)}  # fmt: skip
+            operators.append(mean)
+        query = {"id": f"q{number}", "sink": f"n{rng.integers(nodes)}", "operators": operators}
+        asked.append(query)
+    return asking(topology(seed, nodes, capacity), asked)
+
+
 def best_whole(problem: Problem, objective: str) -> float:
     """The least objective of all placements that keep every operator whole; inf for none."""
     rewriting = Rewriting(True, True)

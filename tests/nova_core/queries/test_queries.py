@@ -371,8 +371,8 @@ def test_a_problem_has_pairs_or_queries() -> None:
     none = Joins(np.array(["j"]), np.array(["t0"]), np.array(["t1"]), np.array([0]))
     with pytest.raises(ProblemError, match="a problem has either"):
         validate_problem(replace(problem, joins=none))
-    with pytest.raises(ProblemError, match="nova pareto takes joins of pairs"):
-        problem.require_pairs("nova pareto")
+    with pytest.raises(ProblemError, match="nova translate takes joins of pairs"):
+        problem.require_pairs("nova translate")
 
 
 @pytest.mark.parametrize("nodes", [8, 80])
