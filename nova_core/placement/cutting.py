@@ -40,11 +40,19 @@ class Hosts(Protocol):
 
 
 class Run(NamedTuple):
-    """Partitions of the left input, one after the other, and their node; -1 if none takes them."""
+    """A piece: partitions of the left input, one after the other.
+
+    Attributes:
+        begin: the first.
+        end: one past the last.
+        node: where it runs, -1 if no node takes it.
+        required: what it takes of a node, tuples/s.
+    """
 
     begin: int
     end: int
     node: int
+    required: float
 
 
 class Cut(NamedTuple):
@@ -55,15 +63,20 @@ class Cut(NamedTuple):
         right: of the right input's single one.
         runs: the pieces.
         join: what is cut by its keys, or None.
-        root: node of what combines the pieces' results, -1 where none takes it; None where nothing
-            has to.
+        root: what combines the pieces' results, without partitions; None where nothing has to.
     """
 
     left: Floats
     right: Floats
     runs: list[Run]
     join: Join | None = None
-    root: int | None = None
+    root: Run | None = None
+
+    @property
+    def missing(self) -> float:
+        """Tuples/s of the pieces that no node takes."""
+        pieces = self.runs if self.root is None else [*self.runs, self.root]
+        return math.fsum(one.required for one in pieces if one.node < 0)
 
 
 def by_key(hosts: Hosts, join: Join, left: float, right: float, limit: float) -> Cut | None:
@@ -88,8 +101,8 @@ def by_key(hosts: Hosts, join: Join, left: float, right: float, limit: float) ->
     found = runs(hosts, len(rates), key_ranges.required(join, left, right, rates), limit)
     if found[-1].node < 0:
         # Where room is short for the needs of frequent keys, only tuples count.
-        for begin, end, node in found[:-1]:
-            hosts.charge(node, -key_ranges.required(join, left, right, rates)(begin, end))
+        for one in found[:-1]:
+            hosts.charge(one.node, -one.required)
         found = runs(hosts, len(rates), tuples, limit)
     return Cut(rates, np.array([right]), found, join)
 
@@ -120,11 +133,11 @@ def into_parts(hosts: Hosts, inputs: Floats, most: float, limit: float) -> Cut:
         limit: what an instance may receive, tuples/s.
     """
     found = _runs_of(hosts, inputs, limit)
-    arriving = sum(min(float(inputs[begin:end].sum()), most) for begin, end, _ in found)
-    root = hosts.take(arriving) if arriving <= limit else -1
-    if root >= 0:
-        hosts.charge(root, arriving)
-    return Cut(inputs, np.zeros(1), found, root=root)
+    arriving = sum(min(float(inputs[one.begin : one.end].sum()), most) for one in found)
+    node = hosts.take(arriving) if arriving <= limit else -1
+    if node >= 0:
+        hosts.charge(node, arriving)
+    return Cut(inputs, np.zeros(1), found, root=Run(0, 0, node, arriving))
 
 
 def _runs_of(hosts: Hosts, rates: Floats, limit: float) -> list[Run]:
@@ -153,6 +166,6 @@ def runs(
             longer = range(begin + 2, count + 1)
             end = begin + 1 + bisect_right(longer, room, key=partial(required, begin))
             hosts.charge(node, required(begin, end))
-        found.append(Run(begin, end, node))
+        found.append(Run(begin, end, node, required(begin, end)))
         begin = end
     return found

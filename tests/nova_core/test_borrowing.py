@@ -57,12 +57,14 @@ def test_refinement_counts_no_references() -> None:
 
 def test_live_events_count_no_references() -> None:
     """Each passes trees, loads and joins on for every join that it concerns."""
-    called: list[Any] = [host_tree.nearest, hosts.host_cost, hosts.ideal]
+    called: list[Any] = [host_tree.nearest]
     inlined: list[Any] = [
+        hosts.host_cost,
+        hosts.ideal,
         settle._look_ahead,
         settle._move_each,
-        settle._read_joins,
-        hosts.move_join,
+        settle._read_operators,
+        hosts.move_operator,
     ]
     inlined += [host_tree.set_free, capacity_tree.flat_distance, capacity_tree._farther]
     for kernel in (*called, *inlined):

@@ -249,8 +249,7 @@ class Placer:
         with _Trial(self, operator) as hosts:
             cut = s.demand.cut(operator, hosts, sigma, s.largest)
         if cut is not None:
-            missing = _missing(cut)
-            return (None, missing) if missing else (_pieces(cut), 0.0)
+            return (None, cut.missing) if cut.missing else (_pieces(cut), 0.0)
         if not whole.right:
             return None, whole.size
         left, right = self._partitions(operator, whole, sigma)
@@ -592,15 +591,8 @@ class _Trial:
         s.set_free(node, free - required)
 
 
-def _missing(cut: Cut) -> float:
-    """Tuples/s of the pieces of a cut that no host takes."""
-    left = cut.left.tolist()
-    missing = math.fsum(math.fsum(left[run.begin : run.end]) for run in cut.runs if run.node < 0)
-    return missing if cut.root is None or cut.root >= 0 else max(missing, 1.0)
-
-
 def _pieces(cut: Cut) -> Pieces:
     runs = [Piece(run.node, run.begin, run.end, 0, 1) for run in cut.runs]
     if cut.root is not None:
-        runs.insert(0, Piece(cut.root, 0, 0, 0, 1))
+        runs.insert(0, Piece(cut.root.node, 0, 0, 0, 1))
     return Pieces(tuple(cut.left.tolist()), tuple(cut.right.tolist()), tuple(runs), cut.join)

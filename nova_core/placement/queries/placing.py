@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
-from nova_core.model import key_ranges
 from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.graph import JOIN
 from nova_core.model.objectives import link_cost, link_weights
@@ -20,6 +16,7 @@ from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import assemble_partitions
 from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.placement import cutting
 from nova_core.placement.able_hosts import able_hosts
 from nova_core.placement.partitioning import (
     DEFAULT_SIGMA,
@@ -40,8 +37,6 @@ MOST_SWEEPS = 8
 # Sweeps continue while they save at least this share of the cost.
 WORTHWHILE = 1e-3
 _MOST_PASSES = 50
-# Ranges of fewer keys have too different shares.
-KEYS_PER_RANGE = 50
 # Weight of traffic, as a share of the mean link weight, that breaks ties between placements.
 _TIE = 1e-8
 # Costs this close, relatively, are the same: sums in another order differ by less.
@@ -207,9 +202,9 @@ class _Attempt:
             for body in self._random.permutation(np.flatnonzero(host < 0)).tolist():
                 # One by one, unlike the first attempt, which lets queries choose as a whole.
                 required = float(bodies.required[body])
-                host[body] = self._take(self.instances[body].operator, required)
+                host[body] = self.take(self.instances[body].operator, required)
                 if host[body] >= 0:
-                    self._charge(int(host[body]), required)
+                    self.charge(int(host[body]), required)
         saved = 0.0
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
@@ -338,7 +333,7 @@ class _Attempt:
         instances = [self.instances[one] for one in order]
         self.instances = [one._replace(feeds=rank[one.feeds]) for one in instances]
 
-    def _take(self, operator: int, required: float) -> int:
+    def take(self, operator: int, required: float) -> int:
         """The nearest node with room, or -1."""
         from nova_core.placement.kernels.capacity_tree import nearest
 
@@ -353,18 +348,18 @@ class _Attempt:
         """Whether more is missing than all nodes have left."""
         return bool(self.missing > np.maximum(self._tree.slot[:, -1], 0.0).sum())
 
-    def _most_room(self, operator: int) -> float:
+    def most_room(self, operator: int) -> float:
         """The greatest free capacity of the nodes that may run an operator, tuples/s."""
         axes = self._tree.slot.shape[1] - 1
         return float(self._tree.box[1, 2 * axes + self._needs[operator]])
 
-    def _room(self, node: int) -> float:
+    def room(self, node: int) -> float:
         return float(self._tree.slot[self._space.slot[node], -1])
 
-    def _charge(self, node: int, required: float) -> None:
+    def charge(self, node: int, required: float) -> None:
         from nova_core.placement.kernels.capacity_tree import set_free
 
-        set_free(self._tree, self._space.slot[node], self._room(node) - required)
+        set_free(self._tree, self._space.slot[node], self.room(node) - required)
 
     def _nowhere(self, operator: int, required: float) -> int:
         """The node for a piece that fits nowhere: of the nearest nodes, the one with most left."""
@@ -374,8 +369,8 @@ class _Attempt:
         hosts = np.flatnonzero(self.hosts & self._graph.allowed(self._graph.body_of[operator]))
         away = np.linalg.norm(self._problem.nodes.position[hosts] - self._virtual[operator], axis=1)
         near = hosts[np.argsort(away, kind="stable")[:8]]
-        node = int(max(near.tolist(), key=self._room))
-        self._charge(node, required)
+        node = int(max(near.tolist(), key=self.room))
+        self.charge(node, required)
         return node
 
     def _inputs(self, operator: int) -> list[float]:
@@ -385,36 +380,23 @@ class _Attempt:
 
     def _cut_join(self, operator: int, limit: float) -> None:
         """Cut by key where there are enough keys, which sends less; else as a grid."""
-        if not self._cut_by_key(operator, limit):
+        join, (left, right) = self._graph.joins[operator], self._inputs(operator)
+        cut = cutting.by_key(_Hosts(self, operator), join, left, right, limit)
+        if cut is None:
             self._cut_grid(operator, limit)
+        else:
+            self._run_in_pieces(operator, cut)
 
-    def _cut_by_key(self, operator: int, limit: float) -> bool:
-        """Cut a join into ranges of its keys; False where it has too few, or one is too large."""
-        join = self._graph.joins[operator]
-        left, right = self._inputs(operator)
-        room = min(limit, self._most_room(operator))
-        most = join.keys // KEYS_PER_RANGE
-        if room <= 0 or most < max(2, needed := math.ceil((left + right) / room)):
-            return False
-        count = min(most, max(key_ranges.KEY_RANGES, needed))
-        rates = key_ranges.cut(join, left, right, count)
-        tuples = key_ranges.required(join, left, right, rates, comparing=0)
-        if max(tuples(one, one + 1) for one in range(len(rates))) > room:
-            return False
-        self._cuts[operator] = [rates, np.array([right])]
-        self._by_key.append(operator)
-        # Where room is short for the needs of frequent keys, only tuples count.
-        before = self.missing, self._breaks
-        for required in (key_ranges.required(join, left, right, rates), tuples):
-            runs = self._runs(operator, len(rates), required, limit)
-            if self.missing == before[0] or required is tuples:
-                break
-            self.missing, self._breaks = before
-            for begin, end, node in runs:
-                self._charge(node, -required(begin, end))
-        for begin, end, node in runs:
-            self.instances.append(_Instance(operator, node, (begin, end)))
-        return True
+    def _run_in_pieces(self, operator: int, cut: cutting.Cut) -> None:
+        self._cuts[operator] = [cut.left, cut.right]
+        if cut.join is not None:
+            self._by_key.append(operator)
+        feeds = len(self.instances) if cut.root is not None else -1
+        for one in cut.runs if cut.root is None else (cut.root, *cut.runs):
+            node = one.node if one.node >= 0 else self._nowhere(operator, one.required)
+            left = one.begin, one.end
+            combines = one is cut.root
+            self.instances.append(_Instance(operator, node, left, feeds=-1 if combines else feeds))
 
     def _cut_grid(self, operator: int, limit: float) -> None:
         rates = self._inputs(operator)
@@ -427,16 +409,16 @@ class _Attempt:
         rest = [(0, len(left), 0, len(right))]
         while rest:
             a, b, c, d = rest.pop()
-            node = self._take(operator, float(left[a] + right[c]))
+            node = self.take(operator, float(left[a] + right[c]))
             if node < 0:
                 i, j = b - a, d - c
                 required = float(left[a:b].sum() + right[c:d].sum())
                 node = self._nowhere(operator, required)
             else:
-                room = min(self._room(node), limit) * (1 + 1e-12)
+                room = min(self.room(node), limit) * (1 + 1e-12)
                 i, j = _largest(np.cumsum(left[a:b]), np.cumsum(right[c:d]), room)
                 required = float(left[a : a + i].sum() + right[c : c + j].sum())
-                self._charge(node, required)
+                self.charge(node, required)
             self.instances.append(_Instance(operator, node, (a, a + i), (c, c + j)))
             if a + i < b:
                 rest.append((a + i, b, c, d))
@@ -444,67 +426,21 @@ class _Attempt:
                 rest.append((a, a + i, c + j, d))
 
     def _cut_shares(self, operator: int, limit: float) -> None:
-        required = float(self._graph.required[operator])
+        required, parts = float(self._graph.required[operator]), int(self._graph.parts[operator])
         sigma = DEFAULT_SIGMA if self._sigma is None else self._sigma
-        most = min(max(1.0, sigma * required), limit)
-        count = max(1, min(int(self._graph.parts[operator]), math.ceil(required / most)))
-        self._cuts[operator] = [np.full(count, required / count), np.zeros(1)]
-        for begin, end, node in self._runs_of(operator, self._cuts[operator][0], limit):
-            self.instances.append(_Instance(operator, node, (begin, end)))
-
-    def _runs_of(self, operator: int, rates: Floats, limit: float) -> list[tuple[int, int, int]]:
-        """Runs of partitions whose requirement is their rate, tuples/s."""
-        reached = np.concatenate(([0.0], np.cumsum(rates))).tolist()
-        return self._runs(operator, len(rates), lambda a, b: reached[b] - reached[a], limit)
-
-    def _runs(
-        self, operator: int, count: int, required: Callable[[int, int], float], limit: float
-    ) -> list[tuple[int, int, int]]:
-        """Begin, end and node of runs of an input's partitions, each as long as its node allows.
-
-        Args:
-            operator: whose input it is.
-            count: of the partitions.
-            required: tuples/s that a run needs, which grows with it.
-            limit: of a run, tuples/s.
-        """
-        runs: list[tuple[int, int, int]] = []
-        begin = 0
-        while begin < count:
-            end, node = count, self._take(operator, required(begin, begin + 1))
-            if node < 0:
-                node = self._nowhere(operator, required(begin, end))
-            else:
-                room = min(self._room(node), limit) * (1 + 1e-12)
-                longer = range(begin + 2, count + 1)
-                end = begin + 1 + bisect_right(longer, room, key=partial(required, begin))
-                self._charge(node, required(begin, end))
-            runs.append((begin, end, node))
-            begin = end
-        return runs
+        hosts = _Hosts(self, operator)
+        cut = cutting.into_shares(hosts, required, parts, sigma, limit)
+        self._run_in_pieces(operator, cut)
 
     def _combine(self, operator: int, limit: float) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
-        inputs = self._inputs(operator)
-        total, most = sum(inputs), float(self._graph.rate[operator])
+        inputs, most = np.array(self._inputs(operator)), float(self._graph.rate[operator])
         if not self._graph.combines[operator] or len(inputs) < 2:
-            node = self._nowhere(operator, total)
+            node = self._nowhere(operator, float(inputs.sum()))
             self.instances.append(_Instance(operator, node))
             return
-        rates = np.array(inputs)
-        self._cuts[operator] = [rates, np.zeros(1)]
-        runs = self._runs_of(operator, rates, limit)
-        arriving = sum(min(float(rates[begin:end].sum()), most) for begin, end, _ in runs)
-        node = self._take(operator, arriving) if arriving <= limit else -1
-        if node < 0:
-            node = self._nowhere(operator, arriving)
-        else:
-            self._charge(node, arriving)
-        root = len(self.instances)
-        self.instances.append(_Instance(operator, node, (0, 0)))
-        self.instances += [
-            _Instance(operator, place, (begin, end), feeds=root) for begin, end, place in runs
-        ]
+        cut = cutting.into_parts(_Hosts(self, operator), inputs, most, limit)
+        self._run_in_pieces(operator, cut)
 
     # --- result ---------------------------------------------------------------------------------
 
@@ -541,6 +477,22 @@ class _Attempt:
             notes={"cut": len(self._cuts)}
             | ({} if self._sigma == p.sigma else {"finest_sigma": self._sigma}),
         )
+
+
+class _Hosts:
+    """Nodes that take pieces of an operator."""
+
+    def __init__(self, attempt: _Attempt, operator: int) -> None:
+        self._attempt, self._operator = attempt, operator
+        self.room, self.charge = attempt.room, attempt.charge
+
+    def take(self, required: float) -> int:
+        """The nearest node with room, or -1."""
+        return self._attempt.take(self._operator, required)
+
+    def most_room(self) -> float:
+        """The greatest free capacity of the nodes that may run it, tuples/s."""
+        return self._attempt.most_room(self._operator)
 
 
 def _largest(left: Floats, right: Floats, room: float) -> tuple[int, int]:

@@ -282,10 +282,6 @@ def test_other_bad_queries() -> None:
         placed(asking(problem, document(unread, aggregate | {"window": 1})))
     with pytest.raises(ProblemError, match="index, k and neighbours"):
         placed(asking(problem, chain()), k=3)
-    with pytest.raises(
-        ProblemError, match="whole queries are placed by nova, sink, source, top-c, costream, ifcop"
-    ):
-        place(asking(problem, chain()), "tree")
 
 
 def broken(plan: Plan, **changes: Any) -> dict[str, int]:
