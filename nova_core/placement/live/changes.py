@@ -92,10 +92,12 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     for logical, old_sink in state.rerouted.items():
         sink, operators = state.demand.feeding(logical)
         for operator in operators if sink != old_sink else ():
-            name, host = state.names[operator], state.operators.row.item(operator, HOST)
-            here = (host,) if host != IN_PIECES else state.cuts[operator].nodes
-            stay = staying.get(operator, here)
-            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in stay]
+            nodes = staying.get(operator)
+            if nodes is None:
+                host = state.operators.row.item(operator, HOST)
+                nodes = (host,) if host != IN_PIECES else state.cuts[operator].nodes
+            name = state.names[operator]
+            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in nodes]
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -107,14 +109,18 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
         added=added,
         cuts=cuts,
         virtual=virtual,
-        renamed=[
-            RenamedRow(operator=old, new=state.names[operator])
-            for operator, old in sorted(state.renamed.items(), key=lambda row: row[1])
-            if state.operators.alive[operator] and old != state.names[operator]
-        ],
+        renamed=_renamed(state) if state.renamed else [],
         old_breaks=list(old_breaks),
         new_breaks=list(state.breaks),
     )
+
+
+def _renamed(state: LiveState) -> list[RenamedRow]:
+    return [
+        RenamedRow(operator=old, new=state.names[operator])
+        for operator, old in sorted(state.renamed.items(), key=lambda row: row[1])
+        if state.operators.alive[operator] and old != state.names[operator]
+    ]
 
 
 def _rerouted(name: str, node: int, old_sink: int, sink: int, ids: list[str]) -> RerouteRow:

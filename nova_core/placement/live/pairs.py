@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.problem import Problem, pair_name
+from nova_core.model.problem import Ints, Problem, pair_name
 from nova_core.model.queries import Query
 from nova_core.model.requirements import rule_of
 from nova_core.placement.cutting import Cut, Hosts
@@ -18,7 +18,6 @@ from nova_core.placement.kernels.live.tables import (
     FIRST_SOURCE,
     LEFT,
     LEG,
-    LEGS,
     LOGICAL,
     OUTPUT,
     RIGHT,
@@ -191,27 +190,31 @@ class PairDemand:
         placed = {pair: s.detach(pair) for pair in pairs}
         old_rate, by_rate = s.sources.rate.item(source), s.objective == "network-usage"
         s.set(s.sources.rate, source, rate)
-        rows = np.array(pairs, np.int64)
-        begin, before = o.row[rows, LEG], o.rate[rows, OUTPUT]
-        side = np.where(s.legs.other[begin] == FIRST_SOURCE - source, LEFT, RIGHT)
-        other = o.rate[rows, RIGHT - side]
-        # A join emits in proportion to its slower input (`nova_core.model.matching`).
-        output = before * (np.minimum(rate, other) / np.minimum(old_rate, other))
-        for each in output[~((output > 0) & (output < math.inf))].tolist():
-            positive(each, f"change-rate: rate {rate}: output_rate of a pair")
-        s.assign(o, "rate", (rows, side), rate)
-        s.assign(o, "rate", (rows, OUTPUT), output)
-        if by_rate:
-            s.assign(s.legs, "weight", begin + side, rate)
-            s.assign(s.legs, "weight", begin + 2, output)
-        joins = o.row[rows, LOGICAL].tolist()
-        for join, more in zip(joins, (output - before).tolist(), strict=True):
-            s.emit(s.joins.sink[join], more)
+        here, sinks = FIRST_SOURCE - source, s.joins.sink
+        for pair in pairs:
+            begin, before = o.row.item(pair, LEG), o.rate.item(pair, OUTPUT)
+            side = LEFT if s.legs.other.item(begin) == here else RIGHT
+            other = o.rate.item(pair, RIGHT - side)
+            # A join emits in proportion to its slower input (`nova_core.model.matching`).
+            output = before * (min(rate, other) / min(old_rate, other))
+            if not 0 < output < math.inf:  # only then are the words worth their time
+                positive(output, f"change-rate: rate {rate}: output_rate of a pair")
+            s.on_undo(self._set_rates, pair, side, old_rate, before)
+            self._set_rates(pair, side, rate, output)
+            s.emit(sinks[o.row.item(pair, LOGICAL)], output - before)
         if by_rate:
             s.recompute_points(pairs)
         placer.put_back(placed, overload)
         if by_rate:
             placer.improve_all(pairs)
+
+    def _set_rates(self, pair: int, side: int, rate: float, output: float) -> None:
+        """Set the rates of an input and the output of a pair, and what they weigh."""
+        s, o = self._s, self._s.operators
+        o.rate[pair, side], o.rate[pair, OUTPUT] = rate, output
+        if s.objective == "network-usage":
+            begin = o.row.item(pair, LEG)
+            s.legs.weight[begin + side], s.legs.weight[begin + 2] = rate, output
 
     def _sides(self, source: int, join_with: JoinWith, where: str) -> tuple[int, int, int]:
         """The join, left and right source of a pair that a new source makes."""
@@ -279,13 +282,13 @@ class PairDemand:
         ids = sources.ids
         rates = sources.rate.item(left), sources.rate.item(right), output
         weights = rates if s.objective == "network-usage" else _WEIGHTS[s.objective]
-        row = s.add_operator(pair_name(s.joins.ids[join], ids[left], ids[right]), join, rates)
         legs = (
             (sources.node.item(left), FIRST_SOURCE - left, weights[0]),
             (sources.node.item(right), FIRST_SOURCE - right, weights[1]),
             (sink, SINK, weights[2]),
         )
-        s.set_legs(row, legs, 2)
+        name = pair_name(s.joins.ids[join], ids[left], ids[right])
+        row = s.add_operator(name, join, rates, legs)
         s.emit(sink, output)
         s.bind(self.of_source, left, row)
         s.bind(self.of_source, right, row)
@@ -397,6 +400,9 @@ class PairDemand:
         if not self.sinks_on.of(sink):
             s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
 
+    def _set_ends(self, pairs: Ints, sink: int) -> None:
+        self._s.legs.end[self._s.operators.row[pairs, LEG] + 2] = sink
+
     def move_sink(self, placer: Placing, event: MoveSink, overload: bool) -> None:
         """A join's result goes to another node; its pairs move if that gains enough."""
         s, o = self._s, self._s.operators
@@ -411,7 +417,8 @@ class PairDemand:
         s.rerouted.setdefault(join, old)
         rows = np.array(pairs, np.int64)
         s.changed.keep(rows)
-        s.assign(s.legs, "end", o.row[rows, LEG] + o.row[rows, LEGS] - 1, node)
+        s.on_undo(self._set_ends, rows, old)
+        self._set_ends(rows, node)
         output = math.fsum(o.rate[rows, OUTPUT].tolist())
         s.emit(old, -output)
         s.emit(node, output)

@@ -98,17 +98,18 @@ class Pieces:
             whole: of the whole operator.
         """
         left = part_rate(self.left, piece.left, piece.left_end, whole.left)
-        if self.combined:
+        if self.join is None and not self.combined:
+            right = part_rate(self.right, piece.right, piece.right_end, whole.right)
+            output = whole.output * _of(left, whole.left) * _of(right, whole.right)
+            return Share(left, right, output)
+        if self._ranges is None:
             if not piece.combines:
                 return Share(left, 0.0, min(left, whole.output))
             parts = [self.share(one, whole).output for one in self.pieces if not one.combines]
             return Share(fsum(parts), 0.0, whole.output)
-        if self._ranges is not None:
-            bounds = np.array([piece.left]), np.array([piece.left_end])
-            ((received,), (emitted,)) = self._ranges.shares(*bounds)
-            return Share(left, whole.right * float(received), whole.output * float(emitted))
-        right = part_rate(self.right, piece.right, piece.right_end, whole.right)
-        return Share(left, right, whole.output * _of(left, whole.left) * _of(right, whole.right))
+        bounds = np.array([piece.left]), np.array([piece.left_end])
+        ((received,), (emitted,)) = self._ranges.shares(*bounds)
+        return Share(left, whole.right * float(received), whole.output * float(emitted))
 
     def shares(self, whole: Share) -> dict[int, Share]:
         """What each node receives, every distinct partition once.
@@ -157,7 +158,11 @@ class Pieces:
             left, right = _of(share.left, whole.left), _of(share.right, whole.right)
             of_side = {0: left, 1: right, -1: _of(share.output, whole.output)}
             return [of_side.get(side, left) for side in sides]
-        return [piece.cells / (len(self.left) * len(self.right))] * len(sides)
+        return [self.share_of_cells(piece)] * len(sides)
+
+    def share_of_cells(self, piece: Piece) -> float:
+        """The share of all pairs of partitions that a piece joins."""
+        return piece.cells / (len(self.left) * len(self.right))
 
 
 def _of(part: float, whole: float) -> float:

@@ -244,12 +244,13 @@ class LiveState(Undoable):
         """Make room for rows; of nodes and sources only between events, as undo needs the same."""
         if nodes and self.nodes.reserve(nodes):
             self.index.reserve(len(self.nodes.position))
+            self._tables = None
         if sources:
             self.sources.reserve(sources)
         if operators:
-            self.operators.reserve(operators)
-            self.legs.reserve(3 * operators)
-        self._tables = None
+            more = self.operators.reserve(operators), self.legs.reserve(3 * operators)
+            if any(more):
+                self._tables = None
 
     @property
     def tables(self) -> Tables:
@@ -287,6 +288,8 @@ class LiveState(Undoable):
 
     def offer(self, node: int) -> int:
         """Bits of the requirements that a node meets."""
+        if not self.requirements:
+            return 0
         return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
 
     def stream_rule(self, stream: str) -> Rule:
@@ -360,9 +363,12 @@ class LiveState(Undoable):
     def piece_weights(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Floats:
         """Weights of a piece's legs; `WHOLE` stands for those of the whole operator."""
         begin, count = self.operators.row[operator, LEG], self.operators.row[operator, LEGS]
+        by_rate = self.objective == "network-usage"
+        if not by_rate and cut.join is None and not cut.combined:
+            return self.legs.weight[begin : begin + count] * cut.share_of_cells(piece)
         inputs, outputs = self.demand.links(operator)
         sides = [side for *_, side in self._expanded([*inputs, *outputs])]
-        shares = cut.weights(piece, whole, sides, self.objective == "network-usage")
+        shares = cut.weights(piece, whole, sides, by_rate)
         return self.legs.weight[begin : begin + count] * shares
 
     def traffic(self, pair: int, node: int, share: Share) -> Iterator[tuple[Link, float]]:
@@ -593,25 +599,36 @@ class LiveState(Undoable):
                             self.note_load(node)
         return placed
 
-    def add_operator(self, name: str, logical: int, rates: Sequence[float]) -> int:
-        """The row of a new operator, not placed yet; it needs legs.
+    def add_operator(
+        self, name: str, logical: int, rates: Sequence[float], legs: Sequence[Leg] = ()
+    ) -> int:
+        """The row of a new operator, not placed yet.
 
         Args:
             name: what it is called.
             logical: its join or query.
             rates: tuples/s of its left and right input and of its output.
+            legs: of a pair, to its sources and its sink; others are linked later.
         """
-        table, row = self.operators, self.operators.used
-        if table.reserve(1):
+        table, ends = self.operators, self.legs
+        row, begin, count = table.used, ends.used, len(legs)
+        if row == len(table.alive) or begin + count > len(ends.alive):
+            table.reserve(1)
+            ends.reserve(count)
             self._tables = None
-        self.on_undo(setattr, table, "used", row)
-        table.used = row + 1
-        table.row[row] = 0, 0, 0, 0, logical, NOWHERE, -1, -1
+        self.on_undo(self._forget_operator, row, begin)
+        table.used, ends.used = row + 1, begin + count
+        for leg, (end, other, weight) in enumerate(legs, begin):
+            ends.end[leg], ends.other[leg], ends.weight[leg] = end, other, weight
+        table.row[row] = begin, max(0, count - 1), count, 0, logical, NOWHERE, -1, -1
         table.rate[row], table.alive[row] = rates, True
         del self.names[row:]
         self.names.append(name)
         self.changed.add(row)
         return row
+
+    def _forget_operator(self, row: int, leg: int) -> None:
+        self.operators.used, self.legs.used = row, leg
 
     # --- links ------------------------------------------------------------------------------------
 
