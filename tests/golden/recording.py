@@ -78,6 +78,7 @@ LIVE: dict[str, tuple[str, tuple[str, ...]]] = {
     "many-to-many": ("many-to-many", ("--pin", "join")),
     "batches": ("four-dimensions", ()),
     "refused": ("two-regions", ()),
+    "whole-queries": ("shared-and-combined", ()),
 }
 """Problem and options of each file of events."""
 
@@ -229,7 +230,7 @@ def cases() -> dict[str, Callable[[], Answer]]:
         for path in sorted((HERE / "problems" / kind).glob("*.yaml")):
             found[f"{kind}/{path.stem}"] = partial(plans, path, kind)
     for name, (problem, options) in LIVE.items():
-        path = HERE / "problems" / "pairs" / f"{problem}.yaml"
+        (path,) = (HERE / "problems").glob(f"*/{problem}.yaml")
         found[f"live/{name}"] = partial(live, HERE / "events" / f"{name}.jsonl", path, options)
     for name, (kind, engine, settings) in BUNDLES.items():
         paths = [HERE / "problems" / kind / f"{one}.yaml" for one in TRANSLATED[kind]]
