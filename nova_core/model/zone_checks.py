@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Problem
@@ -25,9 +25,7 @@ def check_zones(problem: Problem, where: str = "problem") -> None:
     """
     nodes, sources = problem.nodes, problem.sources
     for place, part in _said(problem):
-        for name in (*(part.allow or ()), *(part.forbid or ())):
-            if "," in name or not name.isprintable():
-                raise ProblemError(f"{where}: {place}: {name!r} is no zone; a zone has no comma")
+        check_zone_names(part, f"{where}: {place}")
     for stream, zones in problem.zones.items():
         rule = zone_rule(zones)
         if rule == ANY_NODE:
@@ -43,6 +41,19 @@ def check_zones(problem: Problem, where: str = "problem") -> None:
                 f"{where}: {place}: {str(nodes.ids[node])!r} is {here}, but tuples of stream "
                 f"{stream!r} are there, which need a node {rule}"
             )
+
+
+def check_zone_names(zones: ZonesPart | UnsetType, where: str) -> None:
+    """Check the names of zones, which tables write with commas between them.
+
+    Raises:
+        ProblemError: naming one that is none.
+    """
+    if zones is UNSET:
+        return
+    for name in (*(zones.allow or ()), *(zones.forbid or ())):
+        if "," in name or not name.isprintable():
+            raise ProblemError(f"{where}: {name!r} is no zone; a zone has no comma")
 
 
 def _said(problem: Problem) -> Iterator[tuple[str, ZonesPart]]:

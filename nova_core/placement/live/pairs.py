@@ -13,6 +13,7 @@ from nova_core.errors import ProblemError
 from nova_core.model.problem import Ints, Problem, pair_name
 from nova_core.model.queries import Query
 from nova_core.model.requirements import rule_of
+from nova_core.model.zone_checks import check_zone_names
 from nova_core.placement.cutting import Cut, Hosts
 from nova_core.placement.kernels.live.tables import (
     FIRST_SOURCE,
@@ -358,6 +359,7 @@ class PairDemand:
         if new.requires is not UNSET:
             tags = ",".join(or_default(new.requires.tags, []))
             memory = or_default(new.requires.memory, math.nan)
+        check_zone_names(new.zones, f"{where}: zones")
         if new.zones is not UNSET:
             allow, forbid = (",".join(z) for z in (new.zones.allow or [], new.zones.forbid or []))
         tuples = s.stream_rule(new.left) & s.stream_rule(new.right)

@@ -151,10 +151,11 @@ class Placer:
             s.attach(operator, pieces)
             return
         if not overload or not self._spread(operator, share):
-            most = s.index.most_room(s.requirement(operator))
+            required = s.requirement(operator)
+            worker = f"worker {s.requirements[required - 1]}" if required else "worker"
             raise NoRoomError(
-                f"{s.names[operator]}: its {share.size:g} tuples/s fit on no worker, nor in "
-                f"pieces (most room of one: {most:g})",
+                f"{s.names[operator]}: its {share.size:g} tuples/s fit on no {worker}, nor in "
+                f"pieces (most room of one: {s.index.most_room(required):g})",
                 missing,
             )
 

@@ -26,6 +26,7 @@ from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
 from nova_core.model.query_checks import check_query
 from nova_core.model.requirements import ANY_NODE, Rule
+from nova_core.model.zone_checks import check_zone_names
 from nova_core.placement import cutting
 from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
 from nova_core.placement.kernels.live.tables import SINK as TO_SINK
@@ -540,6 +541,8 @@ class QueryDemand:
             (query,) = bound_queries(replace(s.base, queries=(query,)), where)
         streams = {stream for stream, sources in self._sources.items() if sources}
         check_query(query, streams, s.node_index, where)
+        for operator in query.operators:
+            check_zone_names(operator.zones, f"{where}: zones of {operator.id!r}")
         self._expand_anew(placer, [self._register(query)], overload)
 
     def remove_query(self, placer: Placing, event: RemoveQuery, overload: bool) -> None:
