@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -342,13 +342,27 @@ def read_columns(
         twice = next(name for name in names if names.count(name) > 1)
         raise error(f"{path}: column {twice!r} is there twice")
     if kinds is not None and not extra:
-        from nova_core.suggestions import suggestion
-
-        known = [k for k in kinds if k not in POSITION_KINDS] + list(AXES) * ("x" in kinds)
-        for name in names:
-            if name not in kinds:
-                raise error(f"{path}: unknown column {name!r}; {suggestion(name, known)}")
+        check_known(path, names, kinds, error)
     return Columns(path, table, error)
+
+
+def check_known(
+    path: Path, names: Iterable[str], kinds: Mapping[str, Kind], error: type[NovaError]
+) -> None:
+    """Refuse columns that a table does not have.
+
+    Args:
+        path: of the file.
+        names: of its columns.
+        kinds: of the known ones, by their names.
+        error: what is raised, naming the column and what would be accepted.
+    """
+    from nova_core.suggestions import suggestion
+
+    known = [k for k in kinds if k not in POSITION_KINDS] + list(AXES) * ("x" in kinds)
+    for name in names:
+        if name not in kinds:
+            raise error(f"{path}: unknown column {name!r}; {suggestion(name, known)}")
 
 
 def part_files(directory: Path, error: type[NovaError]) -> list[Path]:

@@ -522,7 +522,7 @@ import nova_research, nova_testbed, nova_workloads, sys
 from importlib.resources import files
 core = files("nova_core")
 print(core.is_relative_to(sys.prefix) and (core / "py.typed").is_file())
-print(len([f for f in (core / "model" / "examples").iterdir() if f.name.endswith(".yaml")]))
+print(len([f for f in (core / "io" / "examples").iterdir() if f.name.endswith(".yaml")]))
 """
     told = subprocess.run(
         [python, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True

@@ -25,13 +25,15 @@ from nova_core.errors import NovaError, ProblemError
 from nova_core.io.columnar import (
     AXES,
     POSITION_KINDS,
+    check_known,
+    known_columns,
     open_parquet,
     part_files,
     position_columns,
 )
 from nova_core.io.files import document_in
 from nova_core.io.packed import PackedError
-from nova_core.io.problem_document import VERSION, OperatorRow, ProblemDocument
+from nova_core.io.problem_document import ROWS, VERSION, OperatorRow, ProblemDocument
 from nova_core.io.safe_files import UNLIMITED
 from nova_core.io.syntax import read_typed
 from nova_core.io.validation import UNUSABLE
@@ -127,8 +129,19 @@ class Problem:
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
-        """Rows of every file of every table."""
-        return {table: [facts_of(file)[0] for file in self.files(table)] for table in TABLES}
+        """Rows of every file of every table.
+
+        Raises:
+            ProblemError: for a column that a table does not have.
+        """
+        found: dict[str, list[int]] = {}
+        for table in TABLES:
+            kinds, found[table] = known_columns(ROWS[table]), []
+            for file in self.files(table):
+                count, schema = facts_of(file)
+                check_known(file, schema.names, kinds, ProblemError)
+                found[table].append(count)
+        return found
 
     def count(self, table: str) -> int:
         """Rows of a table."""
