@@ -298,7 +298,11 @@ def _check_text(row: msgspec.Struct, where: str) -> None:
     for field, value in msgspec.structs.asdict(row).items():
         if isinstance(value, msgspec.Struct):
             _check_text(value, f"{where}: {field}")
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
         for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, msgspec.Struct):
+                _check_text(text, f"{where}: {field}")
             if isinstance(text, str) and UNUSABLE.search(text):
                 raise ProblemError(f"{where}: {field}: {text!r} has control characters")
 

@@ -17,6 +17,7 @@ from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.io.problem_document import queries_of
 from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
+from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta, RenamedRow
 from nova_core.placement.live import LivePlacement, Policy, parse_event
@@ -623,3 +624,40 @@ def test_the_reach_of_an_event_is_known_beforehand() -> None:
     assert reach(event="change-rate", source="heat-1", rate=1) >= 1
     assert reach(event="remove-query", query="none") == 0
     assert reach(event="change-selectivity", query="none", operator="x", selectivity=1) == 0
+
+
+# --- the state -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", range(1, 9))
+def test_a_rebalance_takes_no_more_moves_than_it_may(moves: int) -> None:
+    """All runs on one node, so that each operator would gain by leaving it."""
+    problem = factory(*HALL, *COMMON[1:], spare=2000)
+    count = len(graph_of(problem).bodies)
+    far = Plan.whole(problem, np.full(count, list(NODES).index("spare")), "by-hand")
+    live = LivePlacement(problem, far, Policy(gain_share=0))
+    delta = apply(live, event="rebalance", moves=moves)
+    assert 0 < len(delta.move) <= moves
+    assert not (delta.start or delta.stop)
+
+
+def test_what_is_only_tried_leaves_no_trace() -> None:
+    """Queries look for better nodes; what is free there stays as it was, to the last bit."""
+    third = dict.fromkeys(RATES, 10 / 3) | {"arm": 0.1}
+    live = live_of(factory(*HALL, rates=third))
+    for step in range(20):
+        position = [80 + step / 7, 10.0]
+        apply(live, event="move-node", node="press-1", position=position)
+    used = {name for names in hosts(live).values() for name in names}
+    nodes = live.problem().nodes
+    room = dict(zip(nodes.ids.tolist(), nodes.capacity.tolist(), strict=True))
+    free = free_capacity(live)
+    unused = room.keys() - used
+    assert unused
+    assert {name: free[name] for name in unused} == {name: room[name] for name in unused}
+
+
+def test_names_within_queries_have_no_control_characters() -> None:
+    added = query("more", STRAIN | {"id": "st\x01rain"})
+    with pytest.raises(ProblemError, match="control characters"):
+        parse_event(json.dumps({"event": "add-query", "query": added}))

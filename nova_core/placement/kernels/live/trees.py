@@ -25,7 +25,7 @@ from nova_core.placement.kernels.live.host_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.hosts import host_cost, move_operator
+from nova_core.placement.kernels.live.hosts import move_operator
 from nova_core.placement.kernels.live.tables import (
     HOST,
     INPUTS,
@@ -52,6 +52,7 @@ class _Members(NamedTuple):
         parent: (m,) place of the consumer in the tree, or -1.
         up: (m,) what each ms of the way there counts.
         host: (m,) where they run, or are to run; -1 for nowhere.
+        before: (m,) what was free on the host that each chose, before it did, tuples/s.
         need: (m,) tuples/s a host must have free.
         requirement: (m,) what a host must meet, counted from 1; 0 for nothing.
         listed: (m, c) candidates.
@@ -64,6 +65,7 @@ class _Members(NamedTuple):
     parent: Ints
     up: Floats
     host: Ints
+    before: Floats
     need: Floats
     requirement: Ints
     listed: Ints
@@ -112,15 +114,13 @@ def place_tree(
     _list_candidates(tree, operators, legs, members)
     _weigh(places, operators, legs, members)
     _choose(tree, places, loads, operators, members)
-    for n in range(many - 1, -1, -1):
+    # What is free is as it was, to the last bit: the last one to choose was the first.
+    for n in range(many):
         if members.host[n] != NONE:
-            _charge(tree, loads, members.host[n], -_size(operators, some[n]))
+            _restore(tree, loads, members.host[n], members.before[n])
     for n in range(many - 1, -1, -1):
-        old = row[some[n], HOST]
-        if old != NONE:
-            loads.free[old] = free_before[n]
-            if tree.slot[0, old] != NONE:
-                set_free(tree, tree.slot[0, old], free_before[n])
+        if row[some[n], HOST] != NONE:
+            _restore(tree, loads, row[some[n], HOST], free_before[n])
     moves = 0
     for n in range(many):
         moves += members.host[n] != row[some[n], HOST]
@@ -150,6 +150,7 @@ def _work_space(many: int, some: Ints, requirement: Ints) -> _Members:
         np.zeros(many),
         np.empty(many, np.int64),
         np.empty(many),
+        np.empty(many),
         requirement,
         np.empty((many, TREE_CANDIDATES), np.int64),
         np.empty(many, np.int64),
@@ -166,9 +167,15 @@ def _size(operators: Operators, one: int) -> float:
 @inlined
 def _charge(tree: HostTree, loads: Loads, node: int, size: float) -> None:
     """Take capacity of a node, or give it back."""
-    loads.free[node] -= size
+    _restore(tree, loads, node, loads.free[node] - size)
+
+
+@inlined
+def _restore(tree: HostTree, loads: Loads, node: int, free: float) -> None:
+    """Set what a node has free."""
+    loads.free[node] = free
     if tree.slot[0, node] != NONE:
-        set_free(tree, tree.slot[0, node], loads.free[node])
+        set_free(tree, tree.slot[0, node], free)
 
 
 @inlined
@@ -358,15 +365,5 @@ def _choose(
             if nearest(tree, point, members.need[n], members.requirement[n], search):
                 members.host[n] = tree.node[0, search.slot[0]]
         if members.host[n] != NONE:
+            members.before[n] = loads.free[members.host[n]]
             _charge(tree, loads, members.host[n], _size(operators, members.some[n]))
-
-
-@njit(cache=True, nogil=True)
-def cost_of(tables: Tables, some: Ints) -> float:
-    """Cost of whole operators on their hosts; links among them count from both ends."""
-    total = 0.0
-    operators, legs = tables.operators, tables.legs
-    for one in some:
-        begin, host = operators.row[one, LEG], operators.row[one, HOST]
-        total += host_cost(tables.places, operators, legs, one, legs.weight, begin, host)
-    return total
