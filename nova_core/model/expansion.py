@@ -133,8 +133,7 @@ class Emission(NamedTuple):
     """How the rate of what an operator emits follows from the rates of what it receives.
 
     Attributes:
-        row: the operator.
-        kind: its kind; None where filters end that have been moved up from there.
+        kind: the operator's kind; None where filters end that have been moved up from there.
         inputs: emissions that it receives.
         share: selectivity; of an aggregate, tuples/s that it emits at most.
         moved: whether it is a filter that has been moved up.
@@ -142,7 +141,6 @@ class Emission(NamedTuple):
             what has no kind those that end there.
     """
 
-    row: int
     kind: int | None
     inputs: tuple[int, ...] = ()
     share: float = 1.0
@@ -302,6 +300,7 @@ class Expansion:
         rows: the operators so far, producers before consumers.
         joins: the query's operator of each join, by its number.
         emissions: how rates follow from each other.
+        emitters: the operator of each emission.
         rates: tuples/s of each emission, and tuples/s if no filter had been moved up.
         partials: which inputs of aggregates have partial ones.
     """
@@ -323,6 +322,7 @@ class Expansion:
         self._doing: dict[tuple[Any, ...], int] = {}
         self.joins: dict[int, Join] = {}
         self.emissions: list[Emission] = []
+        self.emitters: list[int] = []
         self.rates: list[tuple[float, float]] = []
         self.partials: list[Partial] = []
         self._streams: dict[str, list[_Flow]] = {}
@@ -402,12 +402,13 @@ class Expansion:
             rule = self._available.rule(name)
             for one in self._available.of(name):
                 row = self.add(Row(one.id, SOURCE, (), one.rate, one.node, one.row, emits=rule))
-                emission = self._emitted(Emission(row, SOURCE), (one.rate, one.rate))
+                emission = self._emitted(row, Emission(SOURCE), (one.rate, one.rate))
                 flows.append(_Flow(row, emission, one.key, one.id))
         return self._streams[name]
 
-    def _emitted(self, emission: Emission, rates: tuple[float, float]) -> int:
-        """The number of one more emission."""
+    def _emitted(self, row: int, emission: Emission, rates: tuple[float, float]) -> int:
+        """The number of one more emission, of an operator."""
+        self.emitters.append(row)
         self.emissions.append(emission)
         self.rates.append(rates)
         return len(self.emissions) - 1
@@ -454,7 +455,7 @@ class Expansion:
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
         kind = FILTER if isinstance(operator, Filter) else PROJECT
-        emission = Emission(-1, kind, (flow.emission,), share, moved)
+        emission = Emission(kind, (flow.emission,), share, moved)
         rates = emission.rates(self.rates)
         tuples = self._arriving((flow.operator,))
         rule = _rule(operator, tuples)
@@ -473,7 +474,7 @@ class Expansion:
                 logical=operator.id,
             )
         )
-        emitted = self._emitted(emission._replace(row=number), rates)
+        emitted = self._emitted(number, emission, rates)
         pending = (*flow.pending, (operator.id, share)) if moved else flow.pending
         return _Flow(number, emitted, flow.key, flow.label, pending)
 
@@ -513,7 +514,7 @@ class Expansion:
             pending = one.pending + other.pending
             shares = tuple(share for _, share in pending)
             read = (one.emission, other.emission)
-            emission = Emission(-1, JOIN, read, operator.selectivity, pending=shares)
+            emission = Emission(JOIN, read, operator.selectivity, pending=shares)
             rates = emission.rates(self.rates)
             label = f"{one.label}*{other.label}"
             ends = (one.operator, other.operator)
@@ -533,7 +534,7 @@ class Expansion:
             )
             self.joins.setdefault(number, operator)
             key = one.key if one.key == other.key else ""
-            emitted = self._emitted(emission._replace(row=number), rates)
+            emitted = self._emitted(number, emission, rates)
             joined.append(_Flow(number, emitted, key, label, pending))
         return joined
 
@@ -556,7 +557,7 @@ class Expansion:
         results = []
         for key, members in groups.items():
             whole = f"{name}({key})" if key else name
-            emission = Emission(-1, AGGREGATE, tuple(one.emission for one in members), most)
+            emission = Emission(AGGREGATE, tuple(one.emission for one in members), most)
             rates = emission.rates(self.rates)
             ends = [
                 self._partial(query, whole, operator, flow, most)
@@ -577,7 +578,7 @@ class Expansion:
                     logical=operator.id,
                 )
             )
-            emitted = self._emitted(emission._replace(row=number), rates)
+            emitted = self._emitted(number, emission, rates)
             results.append(_Flow(number, emitted, key, key or operator.id))
         return results
 
@@ -613,9 +614,9 @@ class Expansion:
         ends = tuple(share for name, share in flow.pending if name in absorbs)
         if not ends:
             return flow
-        emission = Emission(flow.operator, None, (flow.emission,), pending=ends)
+        emission = Emission(None, (flow.emission,), pending=ends)
         pending = tuple(one for one in flow.pending if one[0] not in absorbs)
-        emitted = self._emitted(emission, emission.rates(self.rates))
+        emitted = self._emitted(flow.operator, emission, emission.rates(self.rates))
         return replace(flow, emission=emitted, pending=pending)
 
     def _arriving(self, inputs: Sequence[int]) -> Rule:

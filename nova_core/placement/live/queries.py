@@ -125,6 +125,7 @@ class _Trace(NamedTuple):
         sources: of each the source, -1 for others.
         arriving: what tuples require that arrive at the sink.
         emissions: of the expansion.
+        emitters: of the expansion.
         partials: of the expansion.
     """
 
@@ -132,6 +133,7 @@ class _Trace(NamedTuple):
     sources: list[int]
     arriving: tuple[Rule, ...]
     emissions: list[Emission]
+    emitters: list[int]
     partials: list[Partial]
 
 
@@ -466,8 +468,9 @@ class QueryDemand:
         for number in numbers:
             trace = self._traces[number]
             known = self._known(trace)
-            for emission, (rate, _) in zip(trace.emissions, known, strict=True):
-                use = trace.uses[emission.row]
+            emitted = zip(trace.emitters, trace.emissions, known, strict=True)
+            for row, emission, (rate, _) in emitted:
+                use = trace.uses[row]
                 # One operator cannot have two rates; what has no kind is none of its own.
                 if use is None or emission.kind is None:
                     continue
@@ -518,8 +521,8 @@ class QueryDemand:
     def _known(self, trace: _Trace) -> list[tuple[float, float]]:
         """Present rates of a query's emissions."""
         known: list[tuple[float, float]] = []
-        for emission in trace.emissions:
-            source = trace.sources[emission.row]
+        for row, emission in zip(trace.emitters, trace.emissions, strict=True):
+            source = trace.sources[row]
             if source < 0:
                 known.append(emission.rates(known))
             else:
@@ -709,7 +712,8 @@ class QueryDemand:
         sources, arriving = [row.source for row in rows], rows[-1].inputs
         emits = tuple(rows[one].emits for one in arriving)
         self._check_sink(number, emits)
-        trace = _Trace(used, sources, emits, expansion.emissions, expansion.partials)
+        e = expansion
+        trace = _Trace(used, sources, emits, e.emissions, e.emitters, e.partials)
         s.put(self._traces, number, trace)
         return results
 
