@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -129,7 +129,12 @@ def _reaches(name: str, target: str, steps: dict[str, Step]) -> bool:
     return name in steps and any(_reaches(one, target, steps) for one in steps[name].inputs)
 
 
-class Emission(NamedTuple):
+# There is one for each operator, and no reference cycle that the garbage collector has to find.
+class _Small(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Emission(_Small, frozen=True):
     """How the rate of what an operator emits follows from the rates of what it receives.
 
     Attributes:
@@ -189,8 +194,7 @@ class Partial(NamedTuple):
         return self.most < rate and (self.node < 0 or sources.room(self.node) >= rate)
 
 
-@dataclass(frozen=True)
-class _Flow:
+class _Flow(_Small, frozen=True):
     """What one physical operator emits.
 
     Attributes:
@@ -235,7 +239,7 @@ class _Ids(list[str]):
         return np.array([self[one] for one in operators.tolist()], np.str_)
 
 
-class SourceOf(NamedTuple):
+class SourceOf(_Small, frozen=True):
     """A source, as queries read it.
 
     Attributes:
@@ -617,7 +621,7 @@ class Expansion:
         emission = Emission(None, (flow.emission,), pending=ends)
         pending = tuple(one for one in flow.pending if one[0] not in absorbs)
         emitted = self._emitted(flow.operator, emission, emission.rates(self.rates))
-        return replace(flow, emission=emitted, pending=pending)
+        return msgspec.structs.replace(flow, emission=emitted, pending=pending)
 
     def _arriving(self, inputs: Sequence[int]) -> Rule:
         """The rule of the tuples that inputs emit."""
