@@ -362,11 +362,12 @@ class PairDemand:
         check_zone_names(new.zones, f"{where}: zones")
         if new.zones is not UNSET:
             allow, forbid = (",".join(z) for z in (new.zones.allow or [], new.zones.forbid or []))
-        tuples = s.stream_rule(new.left) & s.stream_rule(new.right)
+        tuples = rule = s.stream_rule(new.left, new.right)
         s.require_zone(sink, tuples, f"{where}: sink")
         row = len(s.joins)
-        number = s.number_of(rule_of(tags, memory, allow, forbid) & tuples)
-        needs = tags, memory, allow, forbid, number
+        if new.requires is not UNSET or new.zones is not UNSET:
+            rule &= rule_of(tags, memory, allow, forbid)
+        needs = tags, memory, allow, forbid, s.number_of(rule)
         s.joins.append(new.id, new.left, new.right, sink, *needs, True)
         s.on_undo(s.joins.pop)
         s.put(self.join_index, new.id, row)
@@ -410,7 +411,7 @@ class PairDemand:
         s, o = self._s, self._s.operators
         join = row_of(self.join_index, "operator", event.operator)
         node = row_of(s.node_index, "node", event.node, "move-sink: ")
-        tuples = s.stream_rule(s.joins.left[join]) & s.stream_rule(s.joins.right[join])
+        tuples = s.stream_rule(s.joins.left[join], s.joins.right[join])
         s.require_zone(node, tuples, "move-sink: node")
         pairs = sorted(self.of_join.of(join))
         limited = bool(s.link_free)

@@ -292,9 +292,12 @@ class LiveState(Undoable):
             return 0
         return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
 
-    def stream_rule(self, stream: str) -> Rule:
-        """What a stream's tuples require of every node where they are."""
-        return self._stream_rules.get(stream, ANY_NODE)
+    def stream_rule(self, *streams: str) -> Rule:
+        """What tuples of streams require of every node where they are."""
+        rule = ANY_NODE
+        for stream in streams if self._stream_rules else ():
+            rule &= self._stream_rules.get(stream, ANY_NODE)
+        return rule
 
     def meets(self, node: int, rule: Rule) -> bool:
         """Whether a node has what a rule requires."""
