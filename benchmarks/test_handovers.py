@@ -51,7 +51,7 @@ def test_hand_over(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> N
     problem = plans[0].problem
     workload = DebsWorkload(regions=case.regions)
     traffic = workload.traffic(WINDOW_MS, case.rate)
-    flow = workload.streams(problem, traffic, 0).flow(0, None)
+    sources = workload.streams(problem, traffic, 0).sources(0, None)
     entries: list[Entry] = []
     with ExitStack() as stack:
         inventory = stack.enter_context(hosts_up(known, print))
@@ -61,7 +61,7 @@ def test_hand_over(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> N
         state = tmp_path / "state"
         controller = Controller(bed.engine, state, Tuning(), entries.append)
         stack.enter_context(closing(controller))
-        controller.begin(problem, plans[0], flow, warm_s=WARM_UP_S)
+        controller.begin(problem, plans[0], sources, traffic.match, warm_s=WARM_UP_S)
         time.sleep(WARM_S)
         bed.limits.impose()
         turns = cycle(plans[::-1])
@@ -81,7 +81,8 @@ def test_hand_over(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> N
             benchmark.pedantic(hand_over, setup=calm, rounds=3)
             calm()
             end_ms = controller.end()
-        observed = outcome(read_ledgers(state), controller.hosts, problem, controller.workload)
+        ledgers = read_ledgers(state)
+        observed = outcome(ledgers, controller.hosts, problem, controller.sources, traffic.match)
     found = figures(case.calm_s, entries, observed, end_ms)
     benchmark.extra_info |= found
     compared = observed.compared

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -23,9 +22,8 @@ from nova_core.model.key_ranges import KEY_RANGES, required
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
 from nova_core.strategies import place
-from nova_engines.query_flow import from_plan
-from nova_harness.engines.base import DIRECT
-from nova_harness.engines.queries import await_end, query_engine, query_records
+from nova_engines.flow_of_plan import flow_of
+from nova_harness.engines.base import DIRECT, await_end
 from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.engine_run import Bed
@@ -207,18 +205,16 @@ def _problem(setup: _Setup, hosts: int, margin: float) -> Problem:
 
 def _seconds(bed: Bed, plan: Plan, path: Path, limited: bool) -> float:
     """How long a plan takes for all readings, with or without the hosts' CPU limits; s."""
-    engine = query_engine(bed.engine)
     with TemporaryDirectory(dir=path) as scratch:
         replay = ReplayedReadings(plan.problem, path, Path(scratch), SPEED)
         bed.limits.lift()
-        job = engine.start_queries(plan, replay.from_time, "nova keys")
+        job = bed.engine.start(flow_of(plan), replay.from_time, "nova keys")
         job.await_running()
         if limited:
             bed.limits.impose()
         await_end(job)
         bed.limits.lift()
-        fetch = partial(engine.query_results, from_plan(plan))
-        records: Any = query_records(fetch, Path(scratch)).records
+        records: Any = job.results(Path(scratch)).records
         (compared,) = replay.compare(records).values()
     assert compared.ok, compared
     return float(records["arrive_us"].max() - records["oldest_us"].min()) / 1e6

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nova_core import scratch
 from nova_core.errors import NovaError
 from nova_core.io.validation import UNUSABLE
-from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.flow import Flow, Match
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.names import sanitised
 from nova_engines.nodes import Node, write_files
-from nova_engines.workload import EARLIEST, SourceStream, Workload, through
+from nova_engines.sources import EARLIEST, KAFKA, SOCKET, Source, Sources, through
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -166,18 +167,20 @@ def read_options(kind: Callable[..., T], options: Mapping[str, Any], engine: str
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Options about streams and windows, the same for all engines.
+    """Options about sources and windows, the same for all engines.
 
     Attributes:
-        workload: JSON file of a `nova_engines.workload.Workload`; without, every source of the plan
+        sources: JSON file of `nova_engines.sources.Sources`; without, every source of the plan
             repeats a few values at its rate, without end.
-        window_ms: length of the windows, without a workload.
-        keys: sequence numbers have to be equal modulo this, without a workload.
+        window_ms: length of the windows.
+        keys: sequence numbers have to be equal modulo this.
+        every: the remainder has to be a multiple of this.
     """
 
-    workload: str = ""
+    sources: str = ""
     window_ms: int = 1000
     keys: int = 1
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ class BrokerOptions(StreamOptions):
         kafka: ``HOST:PORT`` of a broker that all sources are read from: a topic for each logical
             stream, with a partition for each of its sources in their order.
         topics: of sources that are elsewhere on the broker, ``SOURCE=TOPIC:PARTITION,...``.
-        begin: where reading begins (`SourceStream.begin`).
+        begin: where reading begins (`Source.begin`).
         group: consumer group of the readers.
         strict: whether input from outside that is no tuple of its source ends the job.
     """
@@ -200,39 +203,59 @@ class BrokerOptions(StreamOptions):
     strict: bool = False
 
 
-def workload_of(options: StreamOptions, problem: Problem) -> Workload:
-    """The streams that options ask for.
+def sources_of(options: StreamOptions, problem: Problem) -> Sources:
+    """The sources that options ask for.
 
     Raises:
-        NovaError: for a file that is no workload, or invalid topics.
+        NovaError: for a file that has none, invalid topics, and whole queries.
     """
-    if options.workload:
-        workload = Workload.read(Path(options.workload))
+    if problem.queries:
+        raise NovaError(
+            f"{problem.name}: holds whole queries, whose readings a bundle cannot have: "
+            "`nova cluster deploy` runs them"
+        )
+    if options.sources:
+        sources = Sources.read(Path(options.sources))
     else:
         s, m = problem.sources, problem.matrix
-        streams = tuple(
-            SourceStream(
-                source=str(s.ids[i]),
-                rate=float(s.rate[i]),
-                sensor=str(s.ids[i]),
-                stream=str(s.stream[i]),
-                region="" if s.key is None else str(s.key[i]),
-                values=tuple(float(value) for value in range(10)),
+        sources = Sources(
+            tuple(
+                Source(
+                    source=str(s.ids[i]),
+                    rate=float(s.rate[i]),
+                    sensor=str(s.ids[i]),
+                    stream=str(s.stream[i]),
+                    region="" if s.key is None else str(s.key[i]),
+                    values=tuple(float(value) for value in range(10)),
+                )
+                for i in sorted({*m.left.tolist(), *m.right.tolist()})
             )
-            for i in sorted({*m.left.tolist(), *m.right.tolist()})
         )
-        workload = Workload(streams, options.window_ms, start_ms=0, keys=options.keys)
     if isinstance(options, BrokerOptions):
         if options.kafka:
-            workload = _from_kafka(workload, options)
+            sources = _from_kafka(sources, options)
         elif options.topics or options.group or options.begin != EARLIEST:
             raise NovaError("options topics, begin, group: there is no broker: give kafka as well")
         if options.strict:
-            workload = replace(workload, strict=True)
-    return workload
+            sources = replace(sources, strict=True)
+    return sources
 
 
-def by_source(workload: Workload, option: str, text: str, form: str) -> dict[str, str]:
+def flow_for(plan: Plan, problem: Problem, options: StreamOptions, sources: Sources) -> Flow:
+    """The flow of a plan, with the windows that options ask for.
+
+    Raises:
+        NovaError: for a plan of another problem, without instances, or with other sources.
+    """
+    plan.require_problem(problem)
+    flow = flow_of(plan, Match(options.window_ms, options.keys, options.every))
+    if not flow.operators:
+        raise NovaError("plan: nothing runs in it")
+    sources.require(flow)
+    return flow
+
+
+def by_source(sources: Sources, option: str, text: str, form: str) -> dict[str, str]:
     """An option's values by source, from ``SOURCE=...,SOURCE=...``.
 
     Raises:
@@ -244,48 +267,36 @@ def by_source(workload: Workload, option: str, text: str, form: str) -> dict[str
         if not source or source in values:
             wrong = "is there twice" if source else f"expected SOURCE={form}"
             raise NovaError(f"option {option}: {part!r}: {wrong}")
-        workload.index(source)
+        sources.index(source)
         values[source] = value
     return values
 
 
-def from_sockets(workload: Workload, text: str) -> Workload:
+def from_sockets(sources: Sources, text: str) -> Sources:
     """The same streams, read from sockets: ``SOURCE=HOST:PORT,...``."""
-    addresses = by_source(workload, "sockets", text, "HOST:PORT")
-    missing = [one.source for one in workload.sources if one.source not in addresses]
+    addresses = by_source(sources, "sockets", text, "HOST:PORT")
+    missing = [one.source for one in sources.sources if one.source not in addresses]
     if missing:
         more = ", ..." if len(missing) > QUOTED else ""
         raise NovaError(f"option sockets: no address for {', '.join(missing[:QUOTED])}{more}")
-    sources = tuple(
-        replace(one, kind="socket", address=addresses[one.source], values=(), path=None)
-        for one in workload.sources
+    read = tuple(
+        replace(one, kind=SOCKET, address=addresses[one.source], values=(), path=None)
+        for one in sources.sources
     )
-    return replace(workload, sources=sources)
+    return replace(sources, sources=read)
 
 
-def _from_kafka(workload: Workload, options: BrokerOptions) -> Workload:
+def _from_kafka(sources: Sources, options: BrokerOptions) -> Sources:
     """The same streams, read from a broker."""
     topics: dict[str, tuple[str, int]] = {}
     text = options.topics
-    chosen = by_source(workload, "topics", text, "TOPIC:PARTITION") if text else {}
+    chosen = by_source(sources, "topics", text, "TOPIC:PARTITION") if text else {}
     for source, value in chosen.items():
         topic, _, number = value.rpartition(":")
         if not topic or not number.isdecimal():
             raise NovaError(f"option topics: {source}={value}: expected SOURCE=TOPIC:PARTITION")
         topics[source] = topic, int(number)
-    return through(workload, options.kafka, topics, begin=options.begin, group=options.group)
-
-
-def dataflow_of(plan: Plan, problem: Problem, workload: Workload) -> Dataflow:
-    """The dataflow of a plan.
-
-    Raises:
-        NovaError: for a plan of another problem, or without instances.
-    """
-    dataflow = from_plan(plan, problem, workload)
-    if not dataflow.operators:
-        raise NovaError("plan: nothing runs in it")
-    return dataflow
+    return through(sources, options.kafka, topics, begin=options.begin, group=options.group)
 
 
 def write_bundle(directory: Path, files: Mapping[str, str | bytes]) -> list[Path]:
@@ -339,18 +350,18 @@ def node_files(
     return below(f"nodes/{sanitised(node.name)}", {**files, **scripts})
 
 
-def heading(engine: str, dataflow: Dataflow, nodes: Sequence[Node]) -> str:
+def heading(engine: str, flow: Flow, nodes: Sequence[Node]) -> str:
     """The beginning of a bundle's README: what runs where."""
     rows = "\n".join(
         f"| {node.name} | {node.address} | {sanitised(node.name)} | "
-        f"{', '.join(one.name for one in dataflow.operators if one.node == node.name)} |"
+        f"{', '.join(one.name for one in flow.operators if one.node == node.name)} |"
         for node in nodes
     )
     return f"""\
-# A plan by {dataflow.strategy or "hand"} for {engine}
+# A plan by {flow.strategy or "hand"} for {engine}
 
-Problem {dataflow.problem}: {len(dataflow.joins)} join instances, {len(dataflow.operators)}
-operators on {len(dataflow.nodes)} nodes.
+Problem {flow.problem}: {len(flow.joins)} join instances, {len(flow.operators)}
+operators on {len(flow.nodes)} nodes.
 
 | node | address | directory in `nodes` | runs |
 |---|---|---|---|
@@ -358,14 +369,14 @@ operators on {len(dataflow.nodes)} nodes.
 """
 
 
-def about_topics(workload: Workload, jars: Sequence[str]) -> str:
+def about_topics(sources: Sources, jars: Sequence[str]) -> str:
     """A README's section on sources that read Kafka; empty if there are none.
 
     Args:
-        workload: has the sources.
+        sources: of the job.
         jars: that hosts need for them.
     """
-    read = [one for one in workload.sources if one.kind == "kafka"]
+    read = [one for one in sources.sources if one.kind == KAFKA]
     if not read:
         return ""
     lines = "\n".join(
@@ -383,8 +394,8 @@ Sources that read from Kafka, each a partition of its own, from {begins} on:
 {needs if jars else ""}\
 A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
 the epoch), value (float64); its timestamp is the event time.
-`python -m nova_kafka.produce job/workload.json SOURCE ...` sends such: the values of a workload,
-from its `start_ms` on.
+`python -m nova_kafka.produce job/sources.json SOURCE ...` sends such: the sources' values, from
+their `start_ms` on.
 """
 
 

@@ -120,13 +120,14 @@ class Ledger:
     """Which job delivers the results of each window.
 
     Attributes:
-        window_ms: length of windows.
+        boundary_ms: jobs are handed over at its multiples, where all windows begin
+            (`nova_engines.flow.Flow.boundary_ms`).
         shares: by time; the last one's job runs.
         handing: the hand-over in progress.
         end_ms: when the last one's sources end, once that is final; ms since the epoch.
     """
 
-    window_ms: int
+    boundary_ms: int
     shares: tuple[Share, ...]
     handing: Handing | None = None
     end_ms: int | None = None
@@ -149,8 +150,8 @@ class Ledger:
         except (OSError, UnicodeDecodeError) as error:
             raise HandoverError(f"{path}: cannot be read: {error}") from error
         ledger = from_json(text, cls, str(path))
-        if not ledger.shares or ledger.window_ms < 1:
-            raise HandoverError(f"{path}: expected a job and the length of its windows")
+        if not ledger.shares or ledger.boundary_ms < 1:
+            raise HandoverError(f"{path}: expected a job and how often windows begin")
         return ledger
 
     def write(self, path: Path) -> None:
@@ -212,18 +213,18 @@ class Handover:
         self.jobs, self.files, self.path = jobs, files, path
         self.told_s = 0.0
 
-    def first(self, job: ControlledJob, window_ms: int, begin_ms: int) -> None:
+    def first(self, job: ControlledJob, boundary_ms: int, begin_ms: int) -> None:
         """Begin the sources of the first job, which runs.
 
         Raises:
             NovaError: for a time inside a window, a ledger that exists, or sources that do not
                 answer.
         """
-        if begin_ms % window_ms:
-            raise HandoverError(f"begin {begin_ms}: expected a multiple of {window_ms} ms")
+        if begin_ms % boundary_ms:
+            raise HandoverError(f"begin {begin_ms}: expected a multiple of {boundary_ms} ms")
         if self.path.exists():
             raise HandoverError(f"{self.path}: is there already, and says which results count")
-        Ledger(window_ms, (Share(job, begin_ms, begin_ms),)).write(self.path)
+        Ledger(boundary_ms, (Share(job, begin_ms, begin_ms),)).write(self.path)
         tell(self.files, job, Order(begin_ms))
 
     def plan(self, new: ControlledJob) -> int:
@@ -240,15 +241,13 @@ class Handover:
                 settled. A job that was ended meanwhile has failed, see `after_failure`.
         """
         ledger = self._quiet()
-        window, old = ledger.window_ms, ledger.shares[-1]
+        step, old = ledger.boundary_ms, ledger.shares[-1]
         if now_ms() - self._first_incomplete(ledger) > self.jobs.behind_ms:
             self.told_s = 0.0
             self.jobs.cancel(old.job)
             return self.after_failure(new)
-        begin = next_multiple(now_ms() + AHEAD_MS, window)
-        share = Share(
-            new, max(next_multiple(begin + OVERLAP_MS, window), old.from_ms + window), begin
-        )
+        begin = next_multiple(now_ms() + AHEAD_MS, step)
+        share = Share(new, max(next_multiple(begin + OVERLAP_MS, step), old.from_ms + step), begin)
         replace(ledger, handing=Handing(share, committed=False)).write(self.path)
         try:
             tell(self.files, new, Order(begin))
@@ -269,7 +268,7 @@ class Handover:
             late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
             if late is None:
                 return share
-            later = next_multiple(max(late, now_ms()) + OVERLAP_MS, ledger.window_ms)
+            later = next_multiple(max(late, now_ms()) + OVERLAP_MS, ledger.boundary_ms)
             share = replace(share, from_ms=later)
             if keep:
                 replace(ledger, handing=Handing(share, committed=False)).write(self.path)
@@ -310,7 +309,7 @@ class Handover:
 
     def _first_incomplete(self, ledger: Ledger) -> int:
         last = ledger.shares[-1]
-        return first_incomplete(self.files, last.job, ledger.window_ms, last.from_ms)
+        return first_incomplete(self.files, last.job, ledger.boundary_ms, last.from_ms)
 
     def end(self) -> int:
         """End the running job at a window boundary, with complete results.
@@ -327,8 +326,8 @@ class Handover:
         old, end = ledger.shares[-1], ledger.end_ms
         if end is None:
             end = max(
-                next_multiple(now_ms() + OVERLAP_MS, ledger.window_ms),
-                old.from_ms + ledger.window_ms,
+                next_multiple(now_ms() + OVERLAP_MS, ledger.boundary_ms),
+                old.from_ms + ledger.boundary_ms,
             )
             end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
             replace(ledger, end_ms=end).write(self.path)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import SOURCE, Dataflow
-from nova_engines.workload import Workload
+from nova_engines.flow import SOURCE, Flow
+from nova_engines.sources import Sources
 
 # Sources look every 100 ms; where CPUs are busy, and over SSH, an answer takes longer.
 ANSWER_S = 5.0
@@ -104,8 +104,8 @@ class ControlledJob:
 
     Attributes:
         job: its id.
-        directory: `Workload.control`.
-        sources: index into the workload's sources, and the source's node.
+        directory: `Sources.control`.
+        sources: index of each, and its node.
         results: node of each sink, and its file of results there.
     """
 
@@ -115,23 +115,20 @@ class ControlledJob:
     results: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(
-        cls, job: str, dataflow: Dataflow, workload: Workload, result_file: str
-    ) -> ControlledJob:
+    def of(cls, job: str, flow: Flow, sources: Sources, result_file: str) -> ControlledJob:
         """The job that was submitted with these arguments.
 
         Raises:
-            OrderError: for a workload without a directory of orders.
+            OrderError: for sources without a directory of orders.
         """
-        if not workload.control:
-            raise OrderError("workload: control is missing: its sources take no orders")
-        sources = dataflow.of_kind(SOURCE)
-        files = dataflow.result_files(result_file)
+        if not sources.control:
+            raise OrderError("sources: control is missing: they take no orders")
+        files = flow.result_files(result_file)
         return cls(
             job,
-            workload.control,
-            tuple((workload.index(one.source), one.node) for one in sources),
-            tuple((one.node, files[one.name]) for one in dataflow.sinks),
+            sources.control,
+            tuple((sources.index(one.source), one.node) for one in flow.of_kind(SOURCE)),
+            tuple((one.node, files[one.name]) for one in flow.sinks),
         )
 
 
@@ -194,20 +191,20 @@ def _path(job: ControlledJob, source: int) -> str:
     return f"{job.directory}/{job.job}/{source}"
 
 
-def first_incomplete(files: Files, job: ControlledJob, window_ms: int, least_ms: int) -> int:
-    """Begin of the earliest window whose results are not all at the sinks, ms since the epoch.
+def first_incomplete(files: Files, job: ControlledJob, boundary_ms: int, least_ms: int) -> int:
+    """The last boundary before which all results are at the sinks, ms since the epoch.
 
     Args:
         files: of the sinks' hosts.
         job: must have ended; otherwise the answer may be too early.
-        window_ms: length of windows.
+        boundary_ms: windows begin at its multiples (`Flow.boundary_ms`).
         least_ms: the answer where nothing is complete.
     """
     marks = [_mark(files.read, node, f"{path}.complete") for node, path in job.results]
     if any(mark is None for mark in marks):
         return least_ms
     complete = min(mark for mark in marks if mark is not None)
-    return max(least_ms, (complete + 1) // window_ms * window_ms)
+    return max(least_ms, (complete + 1) // boundary_ms * boundary_ms)
 
 
 def _mark(read: Callable[[str, str], str | None], node: str, path: str) -> int | None:

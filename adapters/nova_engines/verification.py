@@ -14,9 +14,9 @@ class Row:
     """One running part of one operator.
 
     Attributes:
-        operator: its name in the plan's dataflow; the engine's name for what the dataflow does not
+        operator: its name in the plan's flow; the engine's name for what the flow does not
             know.
-        node: where the dataflow has it; None for what the dataflow does not know.
+        node: where the flow has it; None for what the flow does not know.
         actual: the node it runs on, or the engine's name of the host where that is no node's; None
             while it has not been deployed, or for what the job lacks.
         status: in the engine's words; ``STARTING`` where it has been assigned but not reported,
@@ -37,10 +37,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """A job compared with its dataflow.
+    """A job compared with its flow.
 
     Attributes:
-        rows: in the order of the dataflow; what it does not know comes last.
+        rows: in the order of the flow; what it does not know comes last.
         note: what else the engine says of the placement.
         state: of the job, in the engine's words; empty where the engine does not tell.
     """
@@ -62,12 +62,12 @@ class Verification:
 
     @property
     def missing(self) -> tuple[Row, ...]:
-        """Operators of the dataflow that the job lacks, or that no host has reported yet."""
+        """Operators of the flow that the job lacks, or that no host has reported yet."""
         return tuple(row for row in self.rows if row.status in (MISSING, STARTING))
 
     @property
     def unexpected(self) -> tuple[Row, ...]:
-        """Parts of the job that hold no operator of the dataflow."""
+        """Parts of the job that hold no operator of the flow."""
         return tuple(row for row in self.rows if row.node is None)
 
     @property
@@ -102,7 +102,7 @@ def compare(
     """Compare where parts of a job run with where they should.
 
     Args:
-        nodes: node of every operator of the dataflow.
+        nodes: node of every operator of the flow.
         parts: operator (or the engine's name of something else), actual place and status of
             everything that runs.
         note: what else the engine says.

@@ -1,28 +1,30 @@
-"""Turns a dataflow into a job, in Flink's own environment (standard library and pyflink only).
+"""Turns a flow into a job, in Flink's own environment (standard library and pyflink only).
 
 Every strategy's plan becomes the same operators with the same settings; they differ only in where
-the operators run and in what the plan cuts or relays.
+the operators run and in what the plan cuts or relays. Tuples without columns, those of pairs, have
+faster operators of their own.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import (
+from nova_engines.flow import (
+    AGGREGATE,
+    CUT,
     FILTER,
     JOIN,
+    PROJECT,
     RELAY,
     SELECT,
     SINK,
     SOURCE,
-    Dataflow,
-    FlowOperator,
+    Flow,
     Operator,
 )
-from nova_engines.workload import BEGINS, COMMITTED, EARLIEST, Workload
+from nova_engines.sources import BEGINS, COMMITTED, EARLIEST, KAFKA, READINGS, SOCKET, Sources
 from nova_flink.pin import free_group, slot_sharing_group
 from nova_flink.rest import host_and_port
 
@@ -59,16 +61,17 @@ RESTARTS = {
 }
 
 
-def settings(workload: Workload) -> dict[str, str]:
+def settings(flow: Flow, sources: Sources) -> dict[str, str]:
     """Flink's configuration of a job."""
     # Watermarks flush the buffers; a timeout is needed only where they come less often.
-    timed = max(workload.window_ms, workload.watermark_ms) > workload.buffer_timeout_ms
-    checkpoints = {"execution.checkpointing.interval": f"{workload.checkpoint_ms} ms"}
+    rarest = max(flow.boundary_ms, sources.watermark_ms)
+    timed = flow.has_columns or rarest > sources.buffer_timeout_ms
+    checkpoints = {"execution.checkpointing.interval": f"{sources.checkpoint_ms} ms"}
     return {
         **SETTINGS,
         "execution.buffer-timeout.enabled": str(timed).lower(),
-        "execution.buffer-timeout.interval": f"{workload.buffer_timeout_ms} ms",
-        **(RESTARTS | checkpoints if workload.checkpoint_ms else {}),
+        "execution.buffer-timeout.interval": f"{sources.buffer_timeout_ms} ms",
+        **(RESTARTS | checkpoints if sources.checkpoint_ms else {}),
     }
 
 
@@ -82,13 +85,14 @@ def remote_environment(gateway: Any, host: str, port: int, configuration: dict[s
     return create.createRemoteEnvironment(host, port, conf, gateway.new_array(jvm.String, 0))
 
 
-class JavaJob(ABC):
+class FlowJob:
     """A job in Flink's Java API that gets the operators of a flow, each pinned to its node.
 
     Args:
+        flow: what runs.
+        sources: where its tuples come from.
         rest_url: of the cluster.
-        configuration: Flink's, of the job.
-        result_files: where each sink writes, on its node (`Flow.result_files`).
+        result_file: where the sinks write, on their nodes (`Flow.result_files`).
 
     Raises:
         NovaError: for a URL without host and port.
@@ -99,28 +103,69 @@ class JavaJob(ABC):
         streams: Java streams by operator.
     """
 
-    def __init__(
-        self, rest_url: str, configuration: dict[str, str], result_files: Mapping[str, str]
-    ) -> None:
+    def __init__(self, flow: Flow, sources: Sources, rest_url: str, result_file: str) -> None:
         host, port = host_and_port(rest_url)
         from pyflink.java_gateway import get_gateway
 
+        self.flow, self.sources = flow, sources
         self.gateway = get_gateway()
-        self.environment = remote_environment(self.gateway, host, port, configuration)
-        self.files = result_files
+        self.environment = remote_environment(self.gateway, host, port, settings(flow, sources))
+        self.files = flow.result_files(result_file)
         self.streams: dict[str, Any] = {}
         self.groups: dict[tuple[str, str], Any] = {}
-
-    @abstractmethod
-    def build(self) -> None:
-        """Add all operators."""
+        nova = self.gateway.jvm.nova
+        self.java, self.of_rows, self.shared = nova.flink, nova.flink.query, nova.engines.query
+        self.instance = {one.name: number for number, one in enumerate(flow.joins)}
+        # Cuts directly behind a source, by source.
+        self.cuts: dict[str, list[Operator]] = {}
+        of_source = {one.name for one in flow.of_kind(SOURCE)}
+        for one in flow.of_kind(CUT):
+            if one.inputs[0] in of_source:
+                self.cuts.setdefault(one.inputs[0], []).append(one)
 
     def submit(self, name: str) -> str:
-        """Add all operators and start the job; its id."""
+        """Add all operators and start the job; its id.
+
+        Raises:
+            NovaError: for sources that are not there, or cannot be read.
+        """
         self.build()
         return str(self.environment.executeAsync(name).getJobID().toString())
 
-    def group(self, one: FlowOperator) -> Any:
+    def build(self) -> None:
+        """Add all operators."""
+        fast = {
+            SOURCE: self.source,
+            CUT: self.partition,
+            SELECT: self.partition,
+            RELAY: self.relay,
+            JOIN: self.join,
+            SINK: self.sink,
+        }
+        rows = {
+            SOURCE: self.row_source,
+            FILTER: self.step,
+            PROJECT: self.step,
+            CUT: self.step,
+            SELECT: self.step,
+            RELAY: self.row_relay,
+            JOIN: self.gather,
+            AGGREGATE: self.gather,
+            SINK: self.row_sink,
+        }
+        make = rows if self.flow.has_columns else fast
+        for one in self.flow.operators:
+            if one.name in self.streams:
+                continue  # a cut that its source created
+            if one.kind not in make:
+                raise NovaError(f"{one.name}: a {one.kind} of tuples without columns")
+            self.streams[one.name] = make[one.kind](one)
+
+    def placed(self, stream: Any, one: Operator) -> Any:
+        """A stream's operator, with the name and node of a flow's."""
+        return stream.name(one.name).slotSharingGroup(self.group(one))
+
+    def group(self, one: Operator) -> Any:
         """The slot-sharing group of an operator's node, or its own if it may run anywhere."""
         key = (one.node, "" if one.node else one.name)
         if key not in self.groups:
@@ -131,7 +176,7 @@ class JavaJob(ABC):
             )
         return self.groups[key]
 
-    def input(self, one: FlowOperator) -> Any:
+    def input(self, one: Operator) -> Any:
         """The union of the outputs that an operator receives."""
         names = (*one.inputs, *one.right)
         if not names:
@@ -142,111 +187,16 @@ class JavaJob(ABC):
         stream = self.gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream
         return first.union(self.array(stream, others))
 
-    def doubles(self, values: Sequence[float]) -> Any:
-        """A Java array of doubles."""
-        return self.array(self.gateway.jvm.double, [float(value) for value in values])
-
-    def array(self, kind: Any, values: Sequence[Any]) -> Any:
-        """A Java array."""
-        array = self.gateway.new_array(kind, len(values))
-        for number, value in enumerate(values):
-            array[number] = value
-        return array
-
-
-class DataflowJob(JavaJob):
-    """A job of joins of pairs.
-
-    Args:
-        dataflow: what runs.
-        workload: what the sources emit and how it is joined.
-        rest_url: of the cluster.
-        result_file: where the sink writes, on its node (`Flow.result_files`).
-
-    Raises:
-        NovaError: for a URL without host and port, or a source that the workload lacks.
-    """
-
-    def __init__(
-        self, dataflow: Dataflow, workload: Workload, rest_url: str, result_file: str
-    ) -> None:
-        super().__init__(rest_url, settings(workload), dataflow.result_files(result_file))
-        self.dataflow, self.workload = dataflow, workload
-        self.java = self.gateway.jvm.nova.flink
-        self.instance = {one.name: number for number, one in enumerate(dataflow.joins)}
-        # Operators that emit join results.
-        self.results: set[str] = set()
-        # Filters directly behind a source, by source.
-        self.cuts: dict[str, list[Operator]] = {}
-        sources = {one.name for one in dataflow.of_kind(SOURCE)}
-        for one in dataflow.of_kind(FILTER):
-            if one.inputs[0] in sources:
-                self.cuts.setdefault(one.inputs[0], []).append(one)
-
-    def build(self) -> None:
-        """Add all operators."""
-        make = {
-            SOURCE: self.source,
-            FILTER: self.filter,
-            SELECT: self.filter,
-            RELAY: self.relay,
-            JOIN: self.join,
-            SINK: self.sink,
-        }
-        for one in self.dataflow.operators:
-            if one.name in self.streams:
-                continue  # a filter that its source created
-            stream = make[one.kind](one)
-            if one.kind in (RELAY, SINK):  # other kinds name their parts themselves
-                stream.name(one.name)
-            stream.slotSharingGroup(self.group(one))
-            if one.kind == JOIN or any(name in self.results for name in one.inputs):
-                self.results.add(one.name)
-            self.streams[one.name] = stream
+    # --- tuples without columns -------------------------------------------------------------------
 
     def source(self, one: Operator) -> Any:
-        """A source."""
-        number = self.workload.index(one.source)
-        stream, workload = self.workload.sources[number], self.workload
+        """A source, and the cuts that are made of what it emits."""
         kind, group = self.java.SensorTuple.type(), self.group(one)
-        ends = workload.count_of(number)
-        count = -1 if ends is None else ends
-        watermarks = (workload.window_ms, workload.watermark_ms)
-        if stream.kind == "kafka":
-            messages = self.kafka(number)
-            if workload.control:
-                messages = self.java.OrderedSource(messages, number, workload.control)
-            strategy = self.java.MessageWatermarks(*watermarks)
-            emitted = self.environment.fromSource(
-                messages, strategy, one.name, kind
-            ).slotSharingGroup(group)
-        else:
-            if stream.kind == "socket":
-                function = self.java.SocketSource(
-                    number,
-                    stream.sensor or stream.source,
-                    stream.stream,
-                    *stream.endpoint,
-                    round(stream.connect_s * 1000),
-                    count,
-                    *watermarks,
-                    workload.strict,
-                )
-            else:
-                function = self.java.PacedSource(
-                    number,
-                    stream.replayed(),
-                    stream.pace.pack(),
-                    workload.start_ms,
-                    count,
-                    tick_us(workload),
-                    *watermarks,
-                    workload.control,
-                )
-            emitted = self.environment.addSource(function, one.name, kind).slotSharingGroup(group)
+        emitted = self.emitted(one).slotSharingGroup(group)
         cuts = self.cuts.get(one.name, [])
         if not cuts:
-            return emitted.transform(f"send {one.source}", kind, self.java.Forward())
+            sent = emitted.transform(f"send {one.source}", kind, self.java.Forward())
+            return sent.slotSharingGroup(group)
         tag = self.gateway.jvm.org.apache.flink.util.OutputTag
         tags = [tag(cut.name, kind) for cut in cuts]
         sent = emitted.transform(
@@ -254,16 +204,58 @@ class DataflowJob(JavaJob):
             kind,
             self.java.Send(
                 self.array(tag, tags),
-                self.array(self.java.PartitionFilter, [self.partitions(cut) for cut in cuts]),
+                self.array(self.java.PartitionFilter, [self.intervals(cut) for cut in cuts]),
             ),
-        )
+        ).slotSharingGroup(group)
         for cut, its in zip(cuts, tags, strict=True):
             self.streams[cut.name] = sent.getSideOutput(its)
         return sent
 
+    def emitted(self, one: Operator) -> Any:
+        """What a source emits, by its kind."""
+        number = self.sources.index(one.source)
+        stream, sources = self.sources.sources[number], self.sources
+        kind, watermarks = (
+            self.java.SensorTuple.type(),
+            (self.flow.boundary_ms, sources.watermark_ms),
+        )
+        ends = sources.count_of(number)
+        count = -1 if ends is None else ends
+        if stream.kind == READINGS:
+            raise NovaError(f"{one.name}: readings have columns, and its tuples have none")
+        if stream.kind == KAFKA:
+            messages = self.kafka(number)
+            if sources.control:
+                messages = self.java.OrderedSource(messages, number, sources.control)
+            strategy = self.java.MessageWatermarks(*watermarks)
+            return self.environment.fromSource(messages, strategy, one.name, kind)
+        if stream.kind == SOCKET:
+            function = self.java.SocketSource(
+                number,
+                stream.sensor or stream.source,
+                stream.stream,
+                *stream.endpoint,
+                round(stream.connect_s * 1000),
+                count,
+                *watermarks,
+                sources.strict,
+            )
+        else:
+            function = self.java.PacedSource(
+                number,
+                stream.encoded(),
+                stream.pace.pack(),
+                sources.start_ms,
+                count,
+                tick_us(self.flow, sources),
+                *watermarks,
+                sources.control,
+            )
+        return self.environment.addSource(function, one.name, kind)
+
     def kafka(self, number: int) -> Any:
         """Flink's connector, reading a source's partition."""
-        jvm, stream, count = self.gateway.jvm, self.workload.sources[number], self.workload.count
+        jvm, stream, count = self.gateway.jvm, self.sources.sources[number], self.sources.count
         try:
             connector = jvm.org.apache.flink.connector.kafka.source
             builder = connector.KafkaSource.builder()
@@ -285,7 +277,7 @@ class DataflowJob(JavaJob):
         else:
             first = offsets.timestamp(int(stream.begin))
         builder.setStartingOffsets(first)
-        builder.setValueOnlyDeserializer(self.java.TupleMessage(number, self.workload.strict))
+        builder.setValueOnlyDeserializer(self.java.TupleMessage(number, self.sources.strict))
         for key, value in (KAFKA_SETTINGS | self.committing(stream.group)).items():
             builder.setProperty(key, value)
         builder.setClientIdPrefix(f"nova-{number}")
@@ -297,39 +289,36 @@ class DataflowJob(JavaJob):
         """Settings by which a group's offsets are committed: with checkpoints, or every second."""
         if not group:
             return {}
-        by = "commit.offsets.on.checkpoint" if self.workload.checkpoint_ms else "enable.auto.commit"
+        by = "commit.offsets.on.checkpoint" if self.sources.checkpoint_ms else "enable.auto.commit"
         return {"group.id": group, by: "true", "auto.commit.interval.ms": COMMIT_MS}
 
-    def filter(self, one: Operator) -> Any:
-        """A filter, or a select, of a stream's partitions."""
-        passed = self.input(one).filter(self.partitions(one))
-        passed.name(one.name).slotSharingGroup(self.group(one))
+    def partition(self, one: Operator) -> Any:
+        """A cut, or a select, of a stream's partitions."""
+        passed = self.placed(self.input(one).filter(self.intervals(one)), one)
         return passed.transform(
             f"send {one.name}", self.java.SensorTuple.type(), self.java.Forward()
-        )
+        ).slotSharingGroup(self.group(one))
 
-    def partitions(self, one: Operator) -> Any:
+    def intervals(self, one: Operator) -> Any:
         """The Java filter for an operator's partitions."""
-        bounds = zip(*one.intervals, strict=True)
-        return self.java.PartitionFilter(*(self.doubles(side) for side in bounds))
+        return self.java.PartitionFilter(self.doubles(one.low), self.doubles(one.high))
 
     def relay(self, one: Operator) -> Any:
         """A hop of a route."""
-        kind = self.java.JoinResult if one.inputs[0] in self.results else self.java.SensorTuple
-        return self.input(one).transform(one.name, kind.type(), self.java.Forward())
+        is_result = self.flow.origin(one.name).kind == JOIN
+        kind = self.java.JoinResult if is_result else self.java.SensorTuple
+        return self.placed(
+            self.input(one).transform(one.name, kind.type(), self.java.Forward()), one
+        )
 
     def join(self, one: Operator) -> Any:
         """An instance of the plan: Flink's window operator over both inputs."""
-        jvm, workload = self.gateway.jvm, self.workload
-        if one.left_source == one.right_source:
-            raise NovaError(f"{one.name}: joins {one.left_source!r} with itself")
+        jvm = self.gateway.jvm
+        left, right = (self.flow.origin(names[0]).source for names in (one.inputs, one.right))
+        if left == right:
+            raise NovaError(f"{one.name}: joins {left!r} with itself")
         windows = jvm.org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows
-        match = self.java.WindowMatch(
-            self.instance[one.name],
-            workload.index(one.left_source),
-            workload.keys,
-            workload.every,
-        )
+        match = self.java.WindowMatch(self.instance[one.name], self.sources.index(left), *one.match)
         kind = self.java.JoinResult.type()
         # All tuples have the same key, so senders need not compute it for each tuple.
         keyed = jvm.org.apache.flink.streaming.api.datastream.DataStreamUtils
@@ -339,18 +328,132 @@ class DataflowJob(JavaJob):
                 self.java.RegionKey(),
                 jvm.org.apache.flink.api.common.typeinfo.Types.INT,
             )
-            .window(windows.of(jvm.java.time.Duration.ofMillis(workload.window_ms)))
+            .window(windows.of(jvm.java.time.Duration.ofMillis(one.window[0])))
             .apply(match, kind)
         )
-        joined.name(one.name).slotSharingGroup(self.group(one))
-        return joined.transform(f"send {one.name}", kind, self.java.Forward())
+        return (
+            self.placed(joined, one)
+            .transform(f"send {one.name}", kind, self.java.Forward())
+            .slotSharingGroup(self.group(one))
+        )
 
     def sink(self, one: Operator) -> Any:
-        """A sink that writes results."""
-        return self.input(one).addSink(self.java.ResultSink(self.files[one.name]))
+        """A sink that writes results of pairs."""
+        return self.placed(self.input(one).addSink(self.java.ResultSink(self.files[one.name])), one)
+
+    # --- tuples with columns ----------------------------------------------------------------------
+
+    def row_source(self, one: Operator) -> Any:
+        """A source that replays its readings."""
+        sources = self.sources
+        stream = sources.sources[sources.index(one.source)]
+        if stream.kind != READINGS:
+            raise NovaError(f"{one.name}: kind {stream.kind!r}: tuples with columns are readings")
+        function = self.of_rows.RowSource(
+            one.source,
+            stream.encoded(),
+            self.array(self.gateway.jvm.String, one.types),
+            sources.begin_ms,
+            sources.start_ms,
+            float(sources.speed),
+            sources.watermark_ms,
+        )
+        rows = self.environment.addSource(function, one.name, self.of_rows.FlinkRow.type())
+        return self.placed(rows, one)
+
+    def step(self, one: Operator) -> Any:
+        """An operator on single tuples: a filter, a projection or a cut."""
+        condition = projection = cut = None
+        if one.kind == FILTER:
+            condition = self.program(one.programs[0])
+        elif one.kind == PROJECT:
+            projection = self.programs(one.programs)
+        else:
+            values = [self.array(self.gateway.jvm.String, values) for values, _, _ in one.hot]
+            cut = self.shared.Cut(
+                one.side,
+                self.doubles(one.low),
+                self.doubles(one.high),
+                self.ints(one.hashed),
+                self.arrays(self.gateway.jvm.String, values),
+                self.doubles([begin for _, begin, _ in one.hot]),
+                self.doubles([end for _, _, end in one.hot]),
+                float(one.others),
+            )
+        return self.transform(
+            one, self.of_rows.StepOperator(self.shared.Step(condition, projection, cut))
+        )
+
+    def gather(self, one: Operator) -> Any:
+        """An instance of a join or an aggregate."""
+        jvm = self.gateway.jvm
+        join = one.kind == JOIN
+        columns = (
+            [tuple(left for left, _ in one.keys), tuple(right for _, right in one.keys)]
+            if join
+            else [one.groups]
+        )
+        tables = self.arrays(jvm.int, [self.ints(numbers) for numbers in columns])
+        functions = None if join else self.array(jvm.String, one.functions)
+        return self.transform(
+            one,
+            self.of_rows.Gather(
+                self.array(jvm.long, one.window),
+                self.array(jvm.boolean, one.kept),
+                tables,
+                self.programs(one.programs),
+                functions,
+                one.partial,
+            ),
+        )
+
+    def row_relay(self, one: Operator) -> Any:
+        """A hop of a route."""
+        return self.transform(one, self.java.Forward())
+
+    def row_sink(self, one: Operator) -> Any:
+        """A sink that writes a query's results."""
+        return self.placed(self.input(one).addSink(self.of_rows.RowSink(self.files[one.name])), one)
+
+    def transform(self, one: Operator, operator: Any) -> Any:
+        """An operator behind its inputs."""
+        rows = self.input(one).transform(one.name, self.of_rows.FlinkRow.type(), operator)
+        return self.placed(rows, one)
+
+    def program(self, tokens: Sequence[str]) -> Any:
+        """A Java program for an expression."""
+        return self.shared.Program(self.array(self.gateway.jvm.String, tokens))
+
+    def programs(self, several: Sequence[Sequence[str]]) -> Any:
+        """A Java array of programs."""
+        return self.array(self.shared.Program, [self.program(one) for one in several])
+
+    def ints(self, values: Sequence[int]) -> Any:
+        """A Java array of ints."""
+        return self.array(self.gateway.jvm.int, values)
+
+    def arrays(self, kind: Any, arrays: Sequence[Any]) -> Any:
+        """A Java array of arrays."""
+        nested = self.gateway.new_array(kind, len(arrays), 0)
+        for number, one in enumerate(arrays):
+            nested[number] = one
+        return nested
+
+    # --- Java -------------------------------------------------------------------------------------
+
+    def doubles(self, values: Sequence[float]) -> Any:
+        """A Java array of doubles."""
+        return self.array(self.gateway.jvm.double, [float(value) for value in values])
+
+    def array(self, kind: Any, values: Sequence[Any]) -> Any:
+        """A Java array."""
+        array = self.gateway.new_array(kind, len(values))
+        for number, value in enumerate(values):
+            array[number] = value
+        return array
 
 
-def tick_us(workload: Workload) -> int:
+def tick_us(flow: Flow, sources: Sources) -> int:
     """How long a source waits between checks of the clock, us."""
-    aligned = max(workload.window_ms, workload.watermark_ms) % TICK_MS == 0
+    aligned = max(flow.boundary_ms, sources.watermark_ms) % TICK_MS == 0
     return TICK_MS * (1000 if aligned else 500)

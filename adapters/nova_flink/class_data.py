@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nova_engines.dataflow import FILTER, JOIN, RELAY, SINK, SOURCE, Dataflow, Operator
+from nova_engines.flow import CUT, JOIN, RELAY, SINK, SOURCE, Flow, Operator
 from nova_engines.installing import EngineError
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.sources import Source, Sources
 from nova_flink.home import PROCESSES, FlinkHome
 from nova_flink.verification import await_running, verify
 
@@ -22,28 +22,20 @@ if TYPE_CHECKING:
 
 NODES = ("archive1", "archive2")
 # One operator of every kind, with connections within a TaskManager and between two.
-EVERYTHING = Dataflow(
+EVERYTHING = Flow(
     (
         Operator("source left", NODES[0], SOURCE, source="left"),
         Operator("source right", NODES[1], SOURCE, source="right"),
-        Operator(
-            "filter left",
-            NODES[0],
-            FILTER,
-            ("source left",),
-            source="left",
-            reached=(0.5, 1.0),
-            ranges=((0, 1),),
-        ),
-        Operator("relay left", NODES[1], RELAY, ("filter left",)),
+        Operator("send left", NODES[0], CUT, ("source left",), low=(0.0,), high=(0.5,)),
+        Operator("relay left", NODES[1], RELAY, ("send left",)),
         Operator(
             "join",
             NODES[0],
             JOIN,
             ("relay left",),
             ("source right",),
-            left_source="left",
-            right_source="right",
+            window=(10, 10),
+            match=(10, 1),
         ),
         Operator("sink", NODES[0], SINK, ("join",)),
     )
@@ -90,10 +82,10 @@ def _use(cluster: LocalCluster, result_file: Path) -> None:
     from nova_flink.client import Client
 
     rest, start_ms = cluster.rest, (int(time.time()) + START_S) * 1000
-    streams = tuple(SourceStream(name, 1000.0, values=(1.0,)) for name in ("left", "right"))
-    workload = Workload(streams, window_ms=10, start_ms=start_ms, count=1000, keys=10)
+    streams = tuple(Source(name, 1000.0, values=(1.0,)) for name in ("left", "right"))
+    sources = Sources(streams, start_ms, count=1000)
     with Client(cluster.home, rest.url) as client:
-        job = client.submit(EVERYTHING, workload, result_file, "archive")
+        job = client.submit(EVERYTHING, sources, result_file, "archive")
         await_running(rest, job, EVERYTHING, JOB_S)
         rest.counters(job)
         verify(rest, job, EVERYTHING)

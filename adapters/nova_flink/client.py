@@ -17,9 +17,8 @@ import nova_core
 import nova_engines
 import nova_flink
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow
-from nova_engines.query_flow import QueryFlow, Readings
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow
+from nova_engines.sources import Sources
 from nova_flink.home import FlinkHome
 from nova_flink.rest import host_and_port
 
@@ -90,18 +89,12 @@ class Client:
                 start_new_session=True,
             )
 
-    def submit(
-        self,
-        flow: Dataflow | QueryFlow,
-        streams: Workload | Readings,
-        result_file: str | Path,
-        name: str,
-    ) -> str:
+    def submit(self, flow: Flow, sources: Sources, result_file: str | Path, name: str) -> str:
         """Start a job; return its id. It is accepted then, not yet running.
 
         Args:
             flow: what runs where.
-            streams: what the sources emit: a workload, for queries readings.
+            sources: where its tuples come from.
             result_file: where the sinks write on their nodes (`Flow.result_files`); replaced if it
                 exists.
             name: of the job.
@@ -111,7 +104,7 @@ class Client:
         """
         command = {
             "flow": flow.to_json(),
-            "streams": streams.to_json(),
+            "sources": sources.to_json(),
             "result_file": str(result_file),
             "name": name,
         }

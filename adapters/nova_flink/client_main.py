@@ -8,23 +8,17 @@ import sys
 from typing import Any, TextIO
 
 from nova_core.errors import NovaError
-from nova_engines.query_flow import QueryFlow, Readings, read_flow
-from nova_engines.workload import Workload
-from nova_flink.builder import DataflowJob, JavaJob
-from nova_flink.query_builder import QueryJob
+from nova_engines.flow import Flow
+from nova_engines.sources import Sources
+from nova_flink.builder import FlowJob
 
 QUOTED = 300
 
 
 def _answer(rest_url: str, command: dict[str, Any]) -> dict[str, Any]:
-    place = rest_url, command["result_file"]
-    job: JavaJob
     try:
-        flow = read_flow(command["flow"])
-        if isinstance(flow, QueryFlow):
-            job = QueryJob(flow, Readings.from_json(command["streams"]), *place)
-        else:
-            job = DataflowJob(flow, Workload.from_json(command["streams"]), *place)
+        flow, sources = Flow.from_json(command["flow"]), Sources.from_json(command["sources"])
+        job = FlowJob(flow, sources, rest_url, command["result_file"])
         return {"job": job.submit(command["name"])}
     except NovaError as error:
         return {"error": str(error)}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from nova_core.errors import NovaError
 from nova_engines import bundle
 from nova_engines.bundle import NODE, BrokerOptions, words
-from nova_engines.dataflow import Dataflow
+from nova_engines.flow import Flow
 from nova_engines.names import sanitised
 from nova_engines.nodes import COORDINATOR, nodes_of
-from nova_engines.workload import Workload
+from nova_engines.sources import Sources
 from nova_flink.client import JVM
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.home import EXTENSION, FlinkHome
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 # What the job script needs: standard library and pyflink only.
 MODULES = {
     "nova_flink": ("__init__", "builder", "names", "pin", "rest", "submit"),
-    "nova_engines": (
-        *("__init__", "dataflow", "documents", "json_interface", "names", "workload"),
-    ),
+    "nova_engines": (*("__init__", "flow", "documents", "json_interface", "names", "sources"),),
     "nova_core": ("__init__", "errors"),
 }
 
@@ -40,7 +38,7 @@ class Options(BrokerOptions):
 
     Attributes:
         sockets: where every source connects and reads, ``SOURCE=HOST:PORT,...``; without, as the
-            workload says.
+            file of sources says.
         connectors: the home of Flink's connector for Kafka as hosts see it.
         home: the engine home as hosts see it.
         work: where a host keeps configuration and logs; ``{node}`` stands for its name.
@@ -65,20 +63,20 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     """
     chosen = bundle.read_options(Options, options, "Flink")
     if chosen.sockets and chosen.kafka:
-        raise NovaError("options sockets and kafka: give one; a workload may have sources of both")
-    workload = bundle.workload_of(chosen, problem)
+        raise NovaError("options sockets and kafka: give one; sources of both can be in a file")
+    sources = bundle.sources_of(chosen, problem)
     if chosen.sockets:
-        workload = bundle.from_sockets(workload, chosen.sockets)
-    dataflow = bundle.dataflow_of(plan, problem, workload)
+        sources = bundle.from_sockets(sources, chosen.sockets)
+    flow = bundle.flow_for(plan, problem, chosen, sources)
     home = chosen.home or str(FlinkHome.default().path)
-    coordinator = chosen.coordinator or dataflow.sinks[0].node
-    nodes = nodes_of(problem, coordinator, dataflow.nodes)
-    jars = _connectors(workload, chosen)
+    coordinator = chosen.coordinator or flow.sinks[0].node
+    nodes = nodes_of(problem, coordinator, flow.nodes)
+    jars = _connectors(sources, chosen)
     configuration = ClusterConfiguration(nodes, home, extra_jars=jars)
     results = chosen.results or f"{chosen.work}/results"
-    results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
+    results = results.replace(NODE, sanitised(flow.sinks[0].node))
 
-    files = {"README.md": _readme(dataflow, workload, configuration, results)}
+    files = {"README.md": _readme(flow, sources, configuration, results)}
     for node in nodes:
         work = chosen.work.replace(NODE, sanitised(node.name))
         own = replace(configuration, work_directory=work)
@@ -86,13 +84,13 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         if node.role == COORDINATOR:
             processes = {"jobmanager": own.coordinator_command(node), **processes}
         files |= bundle.node_files("Flink", node, own.files(node), work, processes)
-    files |= bundle.below("job", _job_files(dataflow, workload, configuration, results))
+    files |= bundle.below("job", _job_files(flow, sources, configuration, results))
     return bundle.write_bundle(directory, files)
 
 
-def _connectors(workload: Workload, options: Options) -> list[str]:
-    """Jars that jobs of a workload need beside Flink's and Nova's, as hosts see them."""
-    if all(one.kind != "kafka" for one in workload.sources):
+def _connectors(sources: Sources, options: Options) -> list[str]:
+    """Jars that jobs with some sources need beside Flink's and Nova's, as hosts see them."""
+    if all(one.kind != "kafka" for one in sources.sources):
         return []
     from nova_kafka.home import connectors_home
 
@@ -102,7 +100,7 @@ def _connectors(workload: Workload, options: Options) -> list[str]:
 
 
 def _job_files(
-    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
+    flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str
 ) -> dict[str, str]:
     home = str(configuration.home_path)
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
@@ -118,34 +116,32 @@ def _job_files(
         # Flink's own log of the client.
         'export FLINK_LOG_DIR="${FLINK_LOG_DIR:-${TMPDIR:-/tmp}}"',
         f"exec {words(f'{home}/bin/python')} -m nova_flink.submit \\",
-        '  --dataflow "$here/dataflow.json" --workload "$here/workload.json" \\',
+        '  --flow "$here/flow.json" --sources "$here/sources.json" \\',
         f'  {arguments} "$@"',
     )
     return {
         **bundle.modules(MODULES),
-        "dataflow.json": dataflow.to_json(),
-        "workload.json": workload.to_json(),
+        "flow.json": flow.to_json(),
+        "sources.json": sources.to_json(),
         "submit.sh": submit,
     }
 
 
-def _readme(
-    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
-) -> str:
+def _readme(flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str) -> str:
     home, rest = configuration.home_path, configuration.rest_url
     jars = [f"`{jar}`" for jar in configuration.extra_jars]
     return f"""\
-{bundle.heading("Apache Flink", dataflow, configuration.nodes)}
+{bundle.heading("Apache Flink", flow, configuration.nodes)}
 1. Every host needs Java 17 or later and `{home}/flink/lib/*.jar` and `{home}/{EXTENSION}` at the
    same path. `nova engines install flink` makes that directory; copying it is enough.
 2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
    {configuration.coordinator.name} first, which also starts the JobManager. `stop.sh` ends it.
 3. Run `job/submit.sh` on a host that has the whole of `{home}` and reaches
-   {rest}; it prints the job's id. `job/workload.json` says what the sources emit,
-   or where they read, and how long windows are.
-4. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
+   {rest}; it prints the job's id. `job/sources.json` says what the sources emit,
+   or where they read; `job/flow.json` how long windows are.
+4. Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
    each (`nova_engines.results` reads them).
 5. `nova cluster verify JOB --at {rest} --plan PLAN -p PROBLEM` compares where
    operators run with the plan, as
    {rest}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.
-{bundle.about_topics(workload, jars)}"""
+{bundle.about_topics(sources, jars)}"""

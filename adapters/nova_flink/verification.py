@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nova_engines.dataflow import Dataflow
-from nova_engines.query_flow import QueryFlow
+from nova_engines.flow import Flow
 from nova_engines.verification import FINISHED, RUNNING, Verification, compare
 from nova_flink import names
 from nova_flink.rest import POLL_S, FlinkError, Rest
@@ -21,15 +20,15 @@ ABSENT = "no TaskManager has registered"
 CONNECTION_MB = 0.3125
 
 
-def verify(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> Verification:
-    """Compare where a job's subtasks are with a dataflow.
+def verify(rest: Rest, job_id: str, flow: Flow) -> Verification:
+    """Compare where a job's subtasks are with a flow.
 
     Operators that the engine may put anywhere are in place on any node.
 
     Raises:
         FlinkError: for an unknown job, or when nothing answers.
     """
-    nodes = dataflow.placement
+    nodes = flow.placement
     parts = []
     job = rest.job(job_id)
     for vertex in job["vertices"]:
@@ -66,9 +65,7 @@ def _place(subtask: Mapping[str, Any]) -> str | None:
     return names.node_of_task_manager(str(identifier)) or str(identifier)
 
 
-def await_running(
-    rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow, timeout_s: float = 60.0
-) -> None:
+def await_running(rest: Rest, job_id: str, flow: Flow, timeout_s: float = 60.0) -> None:
     """Wait until every subtask of a job runs (or has finished).
 
     Flink may report a job that cannot be scheduled as running for minutes, and then fails it
@@ -84,17 +81,17 @@ def await_running(
         statuses = {str(vertex["name"]): str(vertex["status"]) for vertex in job["vertices"]}
         state, waited = str(job["state"]), time.monotonic() - started
         if state in ("FAILED", "CANCELED", "RESTARTING"):
-            raise FlinkError(_why(rest, job_id, state, dataflow))
+            raise FlinkError(_why(rest, job_id, state, flow))
         if state in WELL and all(status in WELL for status in statuses.values()):
             return
         if waited > PATIENCE_S:
             registered = rest.task_managers()
-            absent = [n for n in dataflow.nodes if names.task_manager(n) not in registered]
+            absent = [n for n in flow.nodes if names.task_manager(n) not in registered]
             if absent:
                 raise FlinkError(_cannot(job_id, dict.fromkeys(absent, ABSENT)))
         if waited > timeout_s:
             late = [name for name, status in statuses.items() if status not in WELL]
-            without = _without_slot(rest, job_id, dataflow)
+            without = _without_slot(rest, job_id, flow)
             hint = f"; no slot on {_listed(without)}" if without else ""
             raise FlinkError(
                 f"job {job_id}: after {timeout_s:g} s {len(late)} of {len(statuses)} parts are "
@@ -103,10 +100,10 @@ def await_running(
         time.sleep(POLL_S)
 
 
-def _why(rest: Rest, job_id: str, state: str, dataflow: Dataflow | QueryFlow) -> str:
+def _why(rest: Rest, job_id: str, state: str, flow: Flow) -> str:
     reasons = rest.exceptions(job_id)
     if any("NoResourceAvailable" in reason for reason in reasons):
-        return _cannot(job_id, _full(rest, dataflow))
+        return _cannot(job_id, _full(rest, flow))
     return f"job {job_id} is {state}: {'; '.join(reasons[-2:]) or 'Flink gives no reason'}"
 
 
@@ -115,37 +112,37 @@ def _cannot(job_id: str, without: Mapping[str, str]) -> str:
     return f"job {job_id} cannot be scheduled: no room on {where}"
 
 
-def _full(rest: Rest, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
-    """Nodes that have no room for their part of a dataflow, and what they have."""
+def _full(rest: Rest, flow: Flow) -> dict[str, str]:
+    """Nodes that have no room for their part of a flow, and what they have."""
     managers, shortages = rest.task_managers(), {}
-    for node in dataflow.nodes:
+    for node in flow.nodes:
         manager = managers.get(names.task_manager(node))
         if manager is None:
             shortages[node] = ABSENT
             continue
         free = manager["freeResource"]
         units = free.get("extendedResources", {}).get(names.resource(node), 0)
-        buffers = _connections(dataflow, node) * CONNECTION_MB
+        buffers = _connections(flow, node) * CONNECTION_MB
         if units < 1 or free["taskHeapMemory"] < 1 or free["networkMemory"] < buffers:
             shortages[node] = f"{_free(node, free)}; needs 1 slot and {buffers:.1f} MB of buffers"
     return shortages
 
 
-def _connections(dataflow: Dataflow | QueryFlow, node: str) -> int:
+def _connections(flow: Flow, node: str) -> int:
     """Ends of connections between nodes that are on this node."""
-    at = dataflow.placement
+    at = flow.placement
     ends = [
         {operator.node, at[name]}
-        for operator in dataflow.operators
+        for operator in flow.operators
         for name in (*operator.inputs, *operator.right)
     ]
     return sum(len(pair) > 1 and node in pair for pair in ends)
 
 
-def _without_slot(rest: Rest, job_id: str, dataflow: Dataflow | QueryFlow) -> dict[str, str]:
+def _without_slot(rest: Rest, job_id: str, flow: Flow) -> dict[str, str]:
     """Nodes on which a job has no slot, and what is free there."""
     free = {}
-    for node in dataflow.nodes:
+    for node in flow.nodes:
         details = rest.get(f"/taskmanagers/{names.task_manager(node)}")
         if all(slot["jobId"] != job_id for slot in details["allocatedSlots"]):
             free[node] = _free(node, details["freeResource"])

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nova_engines.workload import SourceStream
+    from nova_engines.sources import Source
 
 SILENT_S = 30.0
 
 
 def read_back(
-    source: SourceStream, begin_ms: int, end_ms: int
+    source: Source, begin_ms: int, end_ms: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """The tuples of a source in a time, in their order; other messages are skipped, as by Flink.
 
@@ -50,7 +50,7 @@ def read_back(
     )
 
 
-def _messages(source: SourceStream, begin_ms: int, end_ms: int) -> Iterator[tuple[int, bytes]]:
+def _messages(source: Source, begin_ms: int, end_ms: int) -> Iterator[tuple[int, bytes]]:
     """Event time and bytes of messages."""
     what = f"topic {source.topic}, partition {source.partition}"
     where = f"Kafka at {source.address}: {what}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core import extras
 from nova_core.errors import NovaError
-from nova_engines.workload import host_and_port
+from nova_engines.sources import host_and_port
 
 if TYPE_CHECKING:
-    from nova_engines.workload import SourceStream
+    from nova_engines.sources import Source
 
 RETRY_S = 0.2
 CREATE_S = 30.0
@@ -54,7 +54,7 @@ def consumer(servers: str, what: str) -> Iterator[Any]:
         yield client
 
 
-def topics_of(sources: Sequence[SourceStream]) -> dict[str, int]:
+def topics_of(sources: Sequence[Source]) -> dict[str, int]:
     """Topics that some sources read, and how many partitions each needs."""
     partitions: dict[str, int] = {}
     for one in sources:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow
 from nova_engines.documents import write_json
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow
+from nova_engines.sources import Sources
 from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors
 from nova_spark.session import session
 from nova_spark.verification import Step
@@ -77,10 +77,10 @@ def _run(
     order: Path, file: Path, end: Path, spark: SparkSession, addresses: dict[str, str]
 ) -> None:
     plain = json.loads(order.read_text("utf-8"))
-    dataflow = Dataflow.from_json(plain["dataflow"])
-    workload = Workload.from_json(plain["workload"])
+    flow = Flow.from_json(plain["flow"])
+    sources = Sources.from_json(plain["sources"])
     places = plain["results"], plain["checkpoints"]
-    join = RealTimeJoin(spark, addresses, dataflow, workload, *places)
+    join = RealTimeJoin(spark, addresses, flow, sources, *places)
     due = time.monotonic()
     try:
         join.prepare()

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow
 from nova_engines.documents import write_json
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow
+from nova_engines.sources import Sources
 from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors, settings
 from nova_spark.session import session
 from nova_spark.verification import Record
@@ -24,8 +24,8 @@ RECORD_S = 2.0
 
 
 def run(
-    dataflow: Dataflow,
-    workload: Workload,
+    flow: Flow,
+    sources: Sources,
     *,
     master: str,
     addresses: Mapping[str, str],
@@ -34,12 +34,12 @@ def run(
     record: Path,
     chosen: Mapping[str, str],
 ) -> None:
-    """Run a dataflow until its tuples end, or until interrupted.
+    """Run a flow until its tuples end, or until interrupted.
 
     Args:
-        dataflow: what runs where.
-        workload: what the sources emit and how it is joined; a start of 0, or one before Spark is
-            ready, is replaced by the earliest possible.
+        flow: what runs where.
+        sources: what they emit; a start of 0, or one before Spark is ready, is replaced by the
+            earliest possible.
         master: ``spark://host:port``.
         addresses: of the nodes.
         results: see `nova_spark.realtime.RealTimeJoin`.
@@ -49,10 +49,10 @@ def run(
     """
     with session(master, chosen) as spark:
         begin = time.monotonic()
-        await_executors(spark, {node: addresses[node] for node in dataflow.nodes})
+        await_executors(spark, {node: addresses[node] for node in flow.nodes})
         _say(f"executors: {time.monotonic() - begin:.1f} s")
         context = spark.sparkContext
-        join = RealTimeJoin(spark, addresses, dataflow, workload, results, checkpoints)
+        join = RealTimeJoin(spark, addresses, flow, sources, results, checkpoints)
 
         def look() -> bool:
             state = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)
@@ -63,13 +63,13 @@ def run(
 
         try:
             join.prepare()
-            start = max(workload.start_ms, int(time.time() + LEAD_S) * 1000)
+            start = max(sources.start_ms, int(time.time() + LEAD_S) * 1000)
             join.begin(start)
             _say(f"tuples flow from {start}")
             ended = None
-            if workload.count is not None:
-                slowest = min(one.rate for one in workload.sources)
-                ended = start / 1000 + workload.count / slowest + PATIENCE_S
+            if sources.count is not None:
+                slowest = min(one.rate for one in sources.sources)
+                ended = start / 1000 + sources.count / slowest + PATIENCE_S
             join.follow(look, RECORD_S)
             look()
         finally:
@@ -83,7 +83,7 @@ def _say(line: str) -> None:
 def main() -> int:
     """What ``run.sh`` runs."""
     parser = argparse.ArgumentParser(prog="run.sh", description="Run the job on the cluster.")
-    parser.add_argument("--directory", type=Path, required=True, help="that holds dataflow.json")
+    parser.add_argument("--directory", type=Path, required=True, help="that holds flow.json")
     parser.add_argument("--master", required=True, help="spark://HOST:PORT")
     parser.add_argument("--results", required=True, help="directory on the sinks' hosts")
     parser.add_argument("--checkpoints", required=True, help="directory on all hosts; new")
@@ -95,12 +95,12 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     try:
-        workload = Workload.read(arguments.directory / "workload.json")
+        sources = Sources.read(arguments.directory / "sources.json")
         clients = sorted(arguments.directory.glob("kafka-clients-*.jar"))
         own = settings(arguments.heap, clients[0] if clients else None)
         run(
-            Dataflow.read(arguments.directory / "dataflow.json"),
-            workload if arguments.count is None else replace(workload, count=arguments.count),
+            Flow.read(arguments.directory / "flow.json"),
+            sources if arguments.count is None else replace(sources, count=arguments.count),
             master=arguments.master,
             addresses=json.loads((arguments.directory / "addresses.json").read_text("utf-8")),
             results=arguments.results,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator
-from nova_engines.workload import EARLIEST
+from nova_engines.flow import CUT, JOIN, RELAY, SELECT, SINK, SOURCE, Flow, Operator
+from nova_engines.sources import EARLIEST, KAFKA, READINGS, SOCKET
 from nova_spark.extension import EXTENSIONS, build
 from nova_spark.rest import Rest
 from nova_spark.verification import Step
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from nova_engines.workload import Workload
+    from nova_engines.sources import Sources
 
+# Of operators that jobs may have.
+KINDS = (SOURCE, CUT, SELECT, RELAY, JOIN, SINK)
 # Tasks of all stages run at once, so a host needs a slot for each; slots cost nothing.
 SLOTS = 128
 # Length of a batch, s; the least that Spark accepts. Tuples are delayed between two batches.
@@ -77,16 +79,16 @@ def settings(heap: int, kafka: Path | None = None) -> dict[str, str]:
 
 
 class RealTimeJoin:
-    """The queries of a dataflow: one for every sink.
+    """The queries of a flow of pairs: one for every sink.
 
     Args:
         spark: a session with `settings`, the first of its Python process, on a cluster with one
             executor per node.
         addresses: of the nodes, as their executors have them.
-        dataflow: what runs where.
-        workload: what the sources emit, or where they read, and how it is joined.
+        flow: what runs where.
+        sources: what the sources emit, or where they read.
         results: directory that sinks write to on their nodes: one within it for each, in the order
-            of the dataflow (`nova_spark.results`).
+            of the flow (`nova_spark.results`).
         checkpoints: directory for offsets and state, on the driver and on every node; must be new.
             State is read and written where its join runs, and nowhere else.
 
@@ -98,17 +100,17 @@ class RealTimeJoin:
         self,
         spark: SparkSession,
         addresses: Mapping[str, str],
-        dataflow: Dataflow,
-        workload: Workload,
+        flow: Flow,
+        sources: Sources,
         results: str,
         checkpoints: str,
     ) -> None:
         self.spark, self.addresses = spark, addresses
-        self.dataflow, self.workload = dataflow, workload
+        self.flow, self.sources = flow, sources
         self.results, self.checkpoints = results, checkpoints
         context: Any = spark.sparkContext
         self._scala = context._jvm.org.apache.spark.sql.nova
-        self._jobs = [job_of(dataflow, one, workload, addresses) for one in dataflow.sinks]
+        self._jobs = [job_of(flow, one, sources, addresses) for one in flow.sinks]
         self._ids = [f"{uuid4()}" for _ in self._jobs]
         self._seen: list[Any] = []
         self._queries: list[Any] = []
@@ -150,7 +152,7 @@ class RealTimeJoin:
             self._scala.Progress.begin(one, start_ms)
 
     def follow(self, look: Callable[[], bool], every_s: float = POLL_S) -> bool:
-        """Wait until all tuples of a finite workload are processed.
+        """Wait until all tuples of finite sources are processed.
 
         Args:
             look: called repeatedly; returns whether to go on waiting.
@@ -189,7 +191,7 @@ class RealTimeJoin:
         for number, job in zip(self._ids, self._jobs, strict=True):
             rows = job.document["sources"]
             for one, position in zip(rows, self._positions(number), strict=False):
-                source = self.workload.sources[one["number"]].source
+                source = self.sources.sources[one["number"]].source
                 count = position // len(one["outputs"])
                 counts[source] = min(counts.get(source, count), count)
         return counts
@@ -205,7 +207,7 @@ class RealTimeJoin:
         Raises:
             NovaError: with Spark's reason for one that has failed.
         """
-        for sink, query in zip(self.dataflow.sinks, self._queries, strict=False):
+        for sink, query in zip(self.flow.sinks, self._queries, strict=False):
             error = query.exception()
             if error.isDefined():
                 lines = str(error.get().getMessage()).strip().splitlines()
@@ -220,11 +222,11 @@ class RealTimeJoin:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every operator of the dataflow: which of Spark's stages it ran in, and as which task.
+        """Every operator of the flow: which of Spark's stages it ran in, and as which task.
 
         An operator whose results go to several sinks occurs once for each.
         """
-        nodes = self.dataflow.placement
+        nodes = self.flow.placement
         steps = []
         for job, seen in zip(self._jobs, self._seen, strict=False):
             stages: dict[str, set[int]] = {}
@@ -273,19 +275,17 @@ class Job:
     tasks: dict[str, tuple[str, int]]
 
 
-def job_of(
-    dataflow: Dataflow, sink: Operator, workload: Workload, addresses: Mapping[str, str]
-) -> Job:
-    """The query of a dataflow's sink.
+def job_of(flow: Flow, sink: Operator, sources: Sources, addresses: Mapping[str, str]) -> Job:
+    """The query of a flow's sink.
 
     Joins of one pair on one node are one task, as they share what arrives there. A path leads from
-    one operator of the dataflow to one side of such a task.
+    one operator of the flow to one side of such a task.
 
     Raises:
         NovaError: for sources of sockets, nodes without address, and more tasks on a node than a
             Worker has slots.
     """
-    return _Builder(dataflow, sink, workload, addresses).job()
+    return _Builder(flow, sink, sources, addresses).job()
 
 
 class _Builder:
@@ -293,14 +293,15 @@ class _Builder:
 
     def __init__(
         self,
-        dataflow: Dataflow,
+        flow: Flow,
         sink: Operator,
-        workload: Workload,
+        sources: Sources,
         addresses: Mapping[str, str],
     ) -> None:
-        self.sink, self.workload, self.addresses = sink, workload, addresses
-        self.known = {one.name: one for one in dataflow.operators}
-        self.instances = {one.name: number for number, one in enumerate(dataflow.joins)}
+        self.sink, self.given, self.addresses = sink, sources, addresses
+        self.flow = flow
+        self.known = {one.name: one for one in flow.operators}
+        self.instances = {one.name: number for number, one in enumerate(flow.joins)}
         self.tasks: dict[str, tuple[str, int]] = {sink.name: ("sink", 0)}
         self.sources: dict[str, dict[str, Any]] = {}
         self.groups: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -318,10 +319,21 @@ class _Builder:
 
     def job(self) -> Job:
         """The whole query."""
+        for one in self.known.values():
+            if one.kind not in KINDS or one.types:
+                what = "tuples with columns" if one.types else f"{one.kind}s"
+                raise NovaError(
+                    f"{one.name}: Spark's Real-Time Mode runs joins of pairs: no {what}"
+                )
+        matches = set()
         for name in self.sink.inputs:
             join, relays = self.chain(name)
             self.result_ways[self.instances[join.name]] = join.node, relays
             self.join(join)
+            matches.add((join.window[0], *join.match))
+        if len(matches) > 1:
+            raise NovaError(f"{self.sink.name}: joins of different windows: Spark has one")
+        ((window_ms, keys, every),) = matches
         inputs = self.hops("to joins", self.ways)
         results = self.hops("to the sink", self.result_ways)
         tasks = [one["host"] for one in (*self.sources.values(), *self.groups.values())]
@@ -334,9 +346,9 @@ class _Builder:
             )
         document = {
             "host": self.host(self.sink.node),
-            "window_ms": self.workload.window_ms,
-            "keys": self.workload.keys,
-            "every": self.workload.every,
+            "window_ms": window_ms,
+            "keys": keys,
+            "every": every,
             "sources": list(self.sources.values()),
             "paths": self.path_rows,
             "inputs": inputs,
@@ -355,7 +367,8 @@ class _Builder:
 
     def join(self, join: Operator) -> None:
         """Add an instance, with the paths it receives."""
-        key = join.left_source, join.right_source, join.node
+        left, right = (self.flow.origin(names[0]).source for names in (join.inputs, join.right))
+        key = left, right, join.node
         empty = {"host": self.host(join.node), "paths": [], "pieces": []}
         group = self.groups.setdefault(key, empty)
         number = list(self.groups).index(key)
@@ -366,7 +379,7 @@ class _Builder:
             first = self.known[names[0]]
             if first.kind == SELECT:
                 self.tasks[first.name] = "join", number
-                names, intervals = first.inputs, first.intervals
+                names, intervals = first.inputs, _intervals(first)
             piece[side] = [self.path(one, number, side == "left") for one in names]
             piece |= _bounds(intervals, f"{side}_")
         group["paths"] = sorted({*group["paths"], *piece["left"], *piece["right"]})
@@ -381,20 +394,22 @@ class _Builder:
             first, relays = self.chain(name)
             self.ways.append((first.node, relays))
             source = self.source(first)
-            source["outputs"].append({"path": number, **_bounds(first.intervals)})
+            source["outputs"].append({"path": number, **_bounds(_intervals(first))})
         return self.paths[key]
 
     def source(self, first: Operator) -> dict[str, Any]:
-        """A source that sends all its tuples, or those that a filter passes."""
-        name = first.source
-        stream = self.workload.sources[self.workload.index(name)]
+        """A source that sends all its tuples, or those that a cut passes."""
+        name = self.flow.origin(first.name).source
+        stream = self.given.sources[self.given.index(name)]
         if name not in self.sources:
-            if stream.kind == "socket":
-                raise NovaError(f"source {name!r}: kind 'socket': Spark replays, or reads Kafka")
+            if stream.kind in (SOCKET, READINGS):
+                raise NovaError(
+                    f"source {name!r}: kind {stream.kind!r}: Spark replays, or reads Kafka"
+                )
             if stream.surges:
                 raise NovaError(f"source {name!r}: surges: Spark replays at one rate")
             topic = None
-            if stream.kind == "kafka":
+            if stream.kind == KAFKA:
                 if stream.begin != EARLIEST or stream.group:
                     raise NovaError(
                         f"source {name!r}: begin {stream.begin}, group {stream.group!r}: Spark "
@@ -404,11 +419,11 @@ class _Builder:
                     "servers": stream.address,
                     "name": stream.topic,
                     "partition": stream.partition,
-                    "strict": self.workload.strict,
+                    "strict": self.given.strict,
                 }
-            count = self.workload.count
+            count = self.given.count
             self.sources[name] = {
-                "number": self.workload.index(name),
+                "number": self.given.index(name),
                 "host": self.host(first.node),
                 "rate": stream.rate,
                 "count": -1 if count is None else count,
@@ -418,7 +433,7 @@ class _Builder:
             }
         task = "source", list(self.sources).index(name)
         self.tasks[first.name] = task
-        for before in first.inputs if first.kind == FILTER else ():
+        for before in first.inputs if first.kind == CUT else ():
             self.tasks[before] = task
         return self.sources[name]
 
@@ -444,6 +459,11 @@ class _Builder:
                 slots.append(waiting[at])
             stages.append({"name": name, "hosts": hosts, "slots": slots})
         return stages
+
+
+def _intervals(one: Operator) -> tuple[tuple[float, float], ...]:
+    """Of a cut or a select: what passes; none where everything does."""
+    return tuple(zip(one.low, one.high, strict=True))
 
 
 def _bounds(intervals: Sequence[tuple[float, float]], prefix: str = "") -> dict[str, list[float]]:

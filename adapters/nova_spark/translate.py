@@ -13,10 +13,10 @@ from nova_core import extras
 from nova_core.errors import NovaError
 from nova_engines import bundle
 from nova_engines.bundle import NODE, BrokerOptions, words
-from nova_engines.dataflow import Dataflow
+from nova_engines.flow import Flow
 from nova_engines.names import sanitised
 from nova_engines.nodes import COORDINATOR, nodes_of
-from nova_engines.workload import Workload
+from nova_engines.sources import Sources
 from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.extension import kafka_client
@@ -34,8 +34,8 @@ MODULES = {
         "verification",
     ),
     "nova_engines": (
-        *("__init__", "compiling", "dataflow", "documents", "installing", "json_interface"),
-        *("verification", "workload"),
+        *("__init__", "compiling", "flow", "documents", "installing", "json_interface"),
+        *("verification", "sources"),
     ),
     "nova_core": ("__init__", "errors", "extras", "programs"),
 }
@@ -74,9 +74,9 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         return bundle.write_bundle(directory, stages.files(plan, problem))
     if chosen.form != "bundle":
         raise NovaError(f"option form: {chosen.form!r}: expected bundle or stages")
-    workload = bundle.workload_of(chosen, problem)
-    dataflow = bundle.dataflow_of(plan, problem, workload)
-    coordinator = chosen.coordinator or dataflow.sinks[0].node
+    sources = bundle.sources_of(chosen, problem)
+    flow = bundle.flow_for(plan, problem, chosen, sources)
+    coordinator = chosen.coordinator or flow.sinks[0].node
     home = chosen.spark_home or str(spark_home() or "")
     if not home:
         raise NovaError(
@@ -84,20 +84,18 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
             f"{extras.install_command('spark')}"
         )
     configuration = ClusterConfiguration(
-        nodes_of(problem, coordinator, dataflow.nodes),
+        nodes_of(problem, coordinator, flow.nodes),
         home,
         chosen.python or sys.executable,
         chosen.work,
         slots=SLOTS,
     )
-    for sink in dataflow.sinks:
-        job_of(dataflow, sink, workload, configuration.addresses)
+    for sink in flow.sinks:
+        job_of(flow, sink, sources, configuration.addresses)
     results = chosen.results or f"{chosen.work}/results"
-    results = results.replace(NODE, sanitised(dataflow.sinks[0].node))
+    results = results.replace(NODE, sanitised(flow.sinks[0].node))
 
-    written: dict[str, str | bytes] = {
-        "README.md": _readme(dataflow, workload, configuration, results)
-    }
+    written: dict[str, str | bytes] = {"README.md": _readme(flow, sources, configuration, results)}
     for node in configuration.nodes:
         work = chosen.work.replace(NODE, sanitised(node.name))
         own = replace(configuration, work_directory=work)
@@ -105,12 +103,12 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         if node.role == COORDINATOR:
             processes = {"master": own.master_command(node), **processes}
         written |= bundle.node_files("Spark", node, own.files(node), work, processes)
-    written |= bundle.below("job", _job_files(dataflow, workload, configuration, results))
+    written |= bundle.below("job", _job_files(flow, sources, configuration, results))
     return bundle.write_bundle(directory, written)
 
 
 def _job_files(
-    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
+    flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str
 ) -> dict[str, str | bytes]:
     c = configuration
     arguments = words(
@@ -129,8 +127,8 @@ def _job_files(
     )
     job: dict[str, str | bytes] = {
         **bundle.modules(MODULES),
-        "dataflow.json": dataflow.to_json(),
-        "workload.json": workload.to_json(),
+        "flow.json": flow.to_json(),
+        "sources.json": sources.to_json(),
         "addresses.json": json.dumps(c.addresses) + "\n",
         "run.sh": run,
     }
@@ -138,27 +136,25 @@ def _job_files(
     with as_file(files("nova_spark") / "scala") as scala:
         for path in scala.rglob("*.scala"):
             job[f"modules/nova_spark/scala/{path.relative_to(scala)}"] = path.read_bytes()
-    if any(one.kind == "kafka" for one in workload.sources):
+    if any(one.kind == "kafka" for one in sources.sources):
         client = kafka_client()
         job[client.name] = client.read_bytes()
     return job
 
 
-def _readme(
-    dataflow: Dataflow, workload: Workload, configuration: ClusterConfiguration, results: str
-) -> str:
+def _readme(flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str) -> str:
     c = configuration
     return f"""\
-{bundle.heading("Apache Spark", dataflow, c.nodes)}
+{bundle.heading("Apache Spark", flow, c.nodes)}
 1. Every host needs Java 17 or later and Spark at `{c.spark_home}`, which pip's package `pyspark`
    brings; the driver's host also Python with PySpark at `{c.python}`.
 2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
    {c.coordinator.name} first, which also starts the Master. `stop.sh` ends it.
 3. Run `job/run.sh` on a host that the nodes reach; it is the driver, and the job runs as long as
-   it does. `job/workload.json` says what the sources emit, or where they read, and how long
-   windows are.
-4. Results are written to `{results}/N` on {", ".join(one.node for one in dataflow.sinks)}, N
+   it does. `job/sources.json` says what the sources emit, or where they read;
+   `job/flow.json` how long windows are.
+4. Results are written to `{results}/N` on {", ".join(one.node for one in flow.sinks)}, N
    counting sinks from 0: files of 80-byte records (`nova_spark.results` reads them).
 5. `nova cluster verify record.json --engine spark --at record` compares where tasks ran with the
    plan; `job/run.sh` writes that file where it is started.
-{bundle.about_topics(workload, [])}"""
+{bundle.about_topics(sources, [])}"""

@@ -22,7 +22,7 @@ class Step:
     """A job's report on one of its steps.
 
     Attributes:
-        name: as in the dataflow, or as the user called it; may be several steps'.
+        name: as in the flow, or as the user called it; may be several steps'.
         node: where it is to run.
         stages: ids of Spark's stages it has been part of, ascending.
         task: number of its task in those; None where all their tasks are its own.

@@ -2,80 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import asdict
+from typing import Any
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import FILTER, JOIN, RELAY, SELECT, SINK, SOURCE, Dataflow, Operator
+from nova_engines.flow import CUT, JOIN, RELAY, SELECT, SINK, SOURCE, Flow, Operator
+from nova_engines.sources import READINGS, REPLAY, Sources
 from nova_storm.configuration import CONTROL, PLACEMENT
-
-if TYPE_CHECKING:
-    from nova_engines.query_flow import QueryFlow
-    from nova_engines.workload import Workload
 
 # Replaced at submission: a synthetic stream begins some time after it.
 START = "${ENV-NOVA_START_MS}"
 # How often idle spouts and bolts look again.
 PARK_US = {"spout": 2000, "bolt": 1000}
 FORBIDDEN = "./:\\"
+# The class of tuples with columns, and its serializer.
+SERIALIZERS = [{"nova.engines.query.Row": "nova.storm.query.Rows"}]
 
 
-def topology(
-    dataflow: Dataflow,
-    workload: Workload,
-    results: str,
-    name: str = "nova",
-) -> dict[str, Any]:
+def topology(flow: Flow, sources: Sources, results: str, name: str = "nova") -> dict[str, Any]:
     """The document.
 
-    Components are named like the dataflow's operators, and have one executor each.
+    Components are named like the flow's operators, and have one executor each. Files of sources are
+    read when it is submitted.
 
     Args:
-        dataflow: what runs where.
-        workload: what its sources emit; with ``start_ms`` 0 the start is given at submission.
-        results: file of the first sink, on its node.
+        flow: what runs where.
+        sources: where its tuples come from; replays with ``start_ms`` 0 begin as the submission
+            says.
+        results: file of the first sink, on its node (`Flow.result_files`).
         name: of the topology.
 
     Raises:
-        NovaError: for sources other than replays, or a name that Storm does not take.
-    """
-    known = {one.name: one for one in dataflow.operators}
-    files = dataflow.result_files(results)
-    numbers = {one.name: number for number, one in enumerate(dataflow.joins)}
-    spouts = [
-        component(one.name, "PacedSpout", _source(one, workload))
-        for one in dataflow.of_kind(SOURCE)
-    ]
-    bolts = []
-    for one in dataflow.operators:
-        if one.kind in (FILTER, SELECT):
-            low, high = zip(*one.intervals, strict=True)
-            bolts.append(component(one.name, "PartitionFilter", [list(low), list(high)]))
-        elif one.kind == RELAY:
-            bolts.append(component(one.name, "Relay", [_carries_results(one, known)]))
-        elif one.kind == JOIN:
-            window, keys, every = workload.window_ms, workload.keys, workload.every
-            arguments = [numbers[one.name], list(one.inputs), window, keys, every]
-            bolts.append(component(one.name, "WindowJoin", arguments))
-        elif one.kind == SINK:
-            bolts.append(component(one.name, "ResultSink", [files[one.name]]))
-    control = {CONTROL: workload.control} if workload.control else {}
-    return document(name, dataflow, spouts, bolts, control)
-
-
-def document(
-    name: str,
-    flow: Dataflow | QueryFlow,
-    spouts: list[dict[str, Any]],
-    bolts: list[dict[str, Any]],
-    configuration: dict[str, Any],
-) -> dict[str, Any]:
-    """A topology of the given components, each with one executor on its node.
-
-    Raises:
-        NovaError: for a name that Storm does not take.
+        NovaError: for sources other than replays and readings, or a name that Storm does not take.
     """
     if not name or any(sign in name for sign in FORBIDDEN):
         raise NovaError(f"topology {name!r}: expected a name without any of {' '.join(FORBIDDEN)}")
+    spouts = [_source(one, flow, sources) for one in flow.of_kind(SOURCE)]
+    others = [one for one in flow.operators if one.kind != SOURCE]
+    files = flow.result_files(results)
+    if flow.has_columns:
+        own: dict[str, Any] = {"topology.kryo.register": SERIALIZERS}
+        bolts = [
+            _component(one, "query.QueryBolt", [json.dumps(asdict(one)), files.get(one.name, "")])
+            for one in others
+        ]
+    else:
+        own = {CONTROL: sources.control} if sources.control else {}
+        numbers = {one.name: number for number, one in enumerate(flow.joins)}
+        bolts = [_bolt(one, flow, numbers, files) for one in others]
     streams = [
         {"from": sender, "to": one.name, "grouping": {"type": "GLOBAL"}}
         for one in flow.operators
@@ -93,7 +68,7 @@ def document(
             "topology.spout.wait.park.microsec": PARK_US["spout"],
             "topology.bolt.wait.strategy": "org.apache.storm.policy.WaitStrategyPark",
             "topology.bolt.wait.park.microsec": PARK_US["bolt"],
-            **configuration,
+            **own,
         },
         "spouts": spouts,
         "bolts": bolts,
@@ -101,39 +76,58 @@ def document(
     }
 
 
-def component(name: str, kind: str, arguments: list[Any]) -> dict[str, Any]:
+def _component(one: Operator, kind: str, arguments: list[Any]) -> dict[str, Any]:
     """One of Nova's spouts or bolts."""
     return {
-        "id": name,
+        "id": one.name,
         "className": f"nova.storm.{kind}",
         "parallelism": 1,
         "constructorArgs": arguments,
     }
 
 
-def _source(one: Operator, workload: Workload) -> list[Any]:
-    number = workload.index(one.source)
-    stream, count = workload.sources[number], workload.count_of(number)
-    if stream.kind != "replay":
+def _source(one: Operator, flow: Flow, sources: Sources) -> dict[str, Any]:
+    number = sources.index(one.source)
+    stream, count = sources.sources[number], sources.count_of(number)
+    if stream.kind != (READINGS if one.types else REPLAY):
         raise NovaError(
-            f"workload: source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay; "
+            f"source {stream.source!r}: kind {stream.kind!r}: on Storm sources replay; "
             "Flink reads from Kafka and sockets, Spark from Kafka"
         )
-    return [
+    if one.types:
+        arguments: list[Any] = [
+            stream.path,
+            list(one.types),
+            sources.begin_ms,
+            sources.start_ms,
+            float(sources.speed),
+            sources.watermark_ms,
+        ]
+        return _component(one, "query.RowSpout", arguments)
+    arguments = [
         number,
         [] if stream.path else list(stream.values),
         stream.path or "",
         stream.pace.numbers,
-        workload.start_ms or START,
+        sources.start_ms or START,
         -1 if count is None else count,
-        workload.window_ms,
-        workload.watermark_ms,
+        flow.boundary_ms,
+        sources.watermark_ms,
     ]
+    return _component(one, "PacedSpout", arguments)
 
 
-def _carries_results(relay: Operator, known: dict[str, Operator]) -> bool:
-    """Whether what a relay passes on comes from a join."""
-    one = relay
-    while one.kind == RELAY:
-        one = known[one.inputs[0]]
-    return one.kind == JOIN
+def _bolt(
+    one: Operator, flow: Flow, numbers: dict[str, int], files: dict[str, str]
+) -> dict[str, Any]:
+    """A bolt of tuples without columns."""
+    if one.kind in (CUT, SELECT):
+        return _component(one, "PartitionFilter", [list(one.low), list(one.high)])
+    if one.kind == RELAY:
+        return _component(one, "Relay", [flow.origin(one.name).kind == JOIN])
+    if one.kind == JOIN:
+        arguments = [numbers[one.name], list(one.inputs), one.window[0], *one.match]
+        return _component(one, "WindowJoin", arguments)
+    if one.kind == SINK:
+        return _component(one, "ResultSink", [files[one.name]])
+    raise NovaError(f"{one.name}: a {one.kind} of tuples without columns")

@@ -11,10 +11,10 @@ import yaml
 from nova_core.errors import NovaError
 from nova_engines import bundle
 from nova_engines.bundle import HERE, StreamOptions, comment, words
-from nova_engines.dataflow import Dataflow
+from nova_engines.flow import Flow
 from nova_engines.names import sanitised
 from nova_engines.nodes import nodes_of
-from nova_engines.workload import Workload
+from nova_engines.sources import Sources
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import topology
 from nova_storm.home import EXTENSION, StormHome
@@ -70,27 +70,27 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         value = getattr(chosen, name)
         if value and not Path(value).is_absolute():
             raise NovaError(f"option {name}: {value!r}: expected an absolute path")
-    workload = bundle.workload_of(chosen, problem)
-    dataflow = bundle.dataflow_of(plan, problem, workload)
-    coordinator = chosen.coordinator or dataflow.sinks[0].node
-    hosts = {one.name: one for one in nodes_of(problem, coordinator, dataflow.nodes)}
+    sources = bundle.sources_of(chosen, problem)
+    flow = bundle.flow_for(plan, problem, chosen, sources)
+    coordinator = chosen.coordinator or flow.sinks[0].node
+    hosts = {one.name: one for one in nodes_of(problem, coordinator, flow.nodes)}
     configuration = ClusterConfiguration(
-        [Node(name, hosts[name].address) for name in dataflow.nodes],
+        [Node(name, hosts[name].address) for name in flow.nodes],
         chosen.home or str(StormHome.default().path),
         hosts[coordinator].address,
         chosen.work,
     )
     results = chosen.results or f"{chosen.work}/results"
 
-    own = [hosts[name] for name in dataflow.nodes]
-    heading = bundle.heading("Apache Storm", dataflow, own)
-    text = _readme(dataflow, configuration, coordinator, results, chosen.name)
+    own = [hosts[name] for name in flow.nodes]
+    heading = bundle.heading("Apache Storm", flow, own)
+    text = _readme(flow, configuration, coordinator, results, chosen.name)
     processes = _process_files(configuration, ("zookeeper", "nimbus"), None)
     files = {"README.md": heading + text, **bundle.below("coordinator", processes)}
     for node in configuration.nodes:
         processes = _process_files(configuration, ("supervisor",), node)
         files |= bundle.below(f"nodes/{sanitised(node.name)}", processes)
-    job = _job_files(dataflow, workload, configuration, results, chosen.name)
+    job = _job_files(flow, sources, configuration, results, chosen.name)
     return bundle.write_bundle(directory, files | bundle.below("job", job))
 
 
@@ -108,13 +108,13 @@ def _process_files(
 
 
 def _job_files(
-    dataflow: Dataflow,
-    workload: Workload,
+    flow: Flow,
+    sources: Sources,
     configuration: ClusterConfiguration,
     results: str,
     name: str,
 ) -> dict[str, str]:
-    document = topology(dataflow, workload, results, name)
+    document = topology(flow, sources, results, name)
     client = client_command(
         configuration.home, configuration.coordinator, configuration.nimbus_port, configuration.java
     )
@@ -131,15 +131,15 @@ def _job_files(
     kill = bundle.script(comment(f"Ends topology {name}."), f"exec {words(*client, *ask)}")
     return {
         "topology.yaml": yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
-        "dataflow.json": dataflow.to_json(),
-        "workload.json": workload.to_json(),
+        "flow.json": flow.to_json(),
+        "sources.json": sources.to_json(),
         "submit.sh": submit,
         "kill.sh": kill,
     }
 
 
 def _readme(
-    dataflow: Dataflow,
+    flow: Flow,
     configuration: ClusterConfiguration,
     coordinator: str,
     results: str,
@@ -155,7 +155,7 @@ def _readme(
    `stop.sh` ends what `start.sh` started.
 4. Run `job/submit.sh`, `job/kill.sh` on a host that reaches {configuration.coordinator}, port
    {configuration.nimbus_port}.
-5. Results are written to `{results}` on {", ".join(one.node for one in dataflow.sinks)}, 80 bytes
+5. Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
    each (`nova_engines.results` reads them).
 6. `nova cluster verify {name} --engine storm --at {configuration.coordinator} --plan PLAN
    -p PROBLEM` compares where nimbus has each executor with the plan.

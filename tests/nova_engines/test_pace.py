@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
-from nova_engines.workload import Pace, SourceStream, Surge, Workload
+from nova_engines.sources import Pace, Source, Sources, Surge
 from nova_workloads.joined_streams import due_us, emitted
 from nova_workloads.streams import Stream
 
@@ -50,19 +50,19 @@ def test_a_surge_in_the_middle() -> None:
 
 
 def test_sources_with_surges_end_when_others_do() -> None:
-    sources = [
-        SourceStream(f"s{n}", 50.0, surges=surges, values=(1.0, 2.0))
+    made = [
+        Source(f"s{n}", 50.0, surges=surges, values=(1.0, 2.0))
         for n, surges in enumerate([(), ((2.0, 4.0, 3.0),)])
     ]
-    workload = Workload(tuple(sources), window_ms=100, start_ms=7_000, count=500)
-    assert [workload.count_of(n) for n in (0, 1)] == [500, 700]
-    assert Workload.from_json(workload.to_json()) == workload
+    sources = Sources(tuple(made), start_ms=7_000, count=500)
+    assert [sources.count_of(n) for n in (0, 1)] == [500, 700]
+    assert Sources.from_json(sources.to_json()) == sources
     values = np.array([1.0, 2.0])
     streams = [Stream(f"s{n}", "", "", np.arange(2), values) for n in (0, 1)]
-    found = emitted(workload, streams)
+    found = emitted(sources, streams)
     assert np.bincount(found.stream).tolist() == [500, 700]
     assert found.time_ms.max() < 7_000 + 10_000
-    some = emitted(workload, streams, 9_000, 10_000)
+    some = emitted(sources, streams, 9_000, 10_000)
     assert np.bincount(some.stream).tolist() == [50, 150]
     assert some.time_ms.min() == 9_000 and some.time_ms.max() < 10_000
     assert some.value.tolist() == values[some.sequence % 2].tolist()
@@ -71,9 +71,9 @@ def test_sources_with_surges_end_when_others_do() -> None:
 @pytest.mark.parametrize("surge", [(1.0, 1.0, 2.0), (-1.0, 1.0, 2.0), (0.0, 1.0, 0.0)])
 def test_surges_that_are_none(surge: Surge) -> None:
     with pytest.raises(NovaError, match=r"source 's': surge .*: expected a begin, a later end"):
-        SourceStream("s", 1.0, surges=(surge,), values=(1.0,))
+        Source("s", 1.0, surges=(surge,), values=(1.0,))
 
 
 def test_only_replays_have_surges() -> None:
     with pytest.raises(NovaError, match=r"source 's': surges: only a replay has any"):
-        SourceStream("s", 1.0, surges=((0.0, 1.0, 2.0),), kind="socket", address="h:1")
+        Source("s", 1.0, surges=((0.0, 1.0, 2.0),), kind="socket", address="h:1")

@@ -15,7 +15,8 @@ from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_core.strategies import place
-from nova_engines.query_flow import JOIN, SINK, SOURCE, QueryFlow, from_plan
+from nova_engines.flow import JOIN, SINK, SOURCE, Flow
+from nova_engines.flow_of_plan import flow_of
 
 PROBLEM = """
 nova: 1
@@ -76,12 +77,12 @@ def problem_of(tmp_path: Path, capacity: str) -> Problem:
     return read_problem(file)
 
 
-def computed(flow: QueryFlow) -> dict[str, Any]:
+def computed(flow: Flow) -> dict[str, Any]:
     """What arrives at each sink, spelled out from the sources, wherever it is computed."""
     known: dict[str, Any] = {}
     for one in flow.operators:
-        inputs = sorted(known[name] for name in one.inputs)
-        nameless = replace(one, name="", node="", inputs=(), query="")
+        inputs = [sorted(known[name] for name in names) for names in (one.inputs, one.right)]
+        nameless = replace(one, name="", node="", inputs=(), right=(), query="")
         known[one.name] = repr((nameless, inputs))
     return {one.query: known[one.name] for one in flow.of_kind(SINK)}
 
@@ -103,19 +104,20 @@ def apart(plan: Plan) -> Plan:
 def test_every_sink_gets_what_its_query_says(tmp_path: Path, push: bool) -> None:
     problem = problem_of(tmp_path, "500")
     plan = place(problem, push_filters=push, split_aggregates=False)
-    flow = from_plan(plan)
+    flow = flow_of(plan)
     # Without moving the first query's filter, that one joins all readings.
     assert len(flow.of_kind(JOIN)) == (2 if push else 4)
-    assert len(from_plan(apart(plan)).of_kind(JOIN)) == 6
-    assert computed(flow) == computed(from_plan(apart(plan)))
-    assert QueryFlow.from_json(flow.to_json()) == flow
+    assert len(flow_of(apart(plan)).of_kind(JOIN)) == 6
+    assert computed(flow) == computed(flow_of(apart(plan)))
+    assert Flow.from_json(flow.to_json()) == flow
+    assert flow.has_columns and flow.boundary_ms == 1000
 
 
 def test_pieces_of_what_is_shared_reach_every_sink(tmp_path: Path) -> None:
     plan = place(problem_of(tmp_path, "62"))
     assert plan.replica_count.max() > 1
-    flow = from_plan(plan)
-    above = {one.name: set(one.inputs) for one in flow.operators}
+    flow = flow_of(plan)
+    above = {one.name: {*one.inputs, *one.right} for one in flow.operators}
     joins = {one.name for one in flow.of_kind(JOIN)}
     assert len(joins) == plan.replica_count[:2].sum() > 2
     for sink in flow.of_kind(SINK):

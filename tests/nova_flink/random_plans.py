@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from nova_core.model import (
     Plan,
     Problem,
     Routes,
-    Sources,
 )
-from nova_engines.workload import SourceStream, Workload
+from nova_core.model import Sources as SourceColumns
+from nova_engines.flow import Match
+from nova_engines.sources import Source, Sources
 
 
 def random_plan(
@@ -50,7 +50,7 @@ def random_plan(
                 capacity=np.full(nodes, np.inf),
                 worker=np.ones(nodes, bool),
             ),
-            sources=Sources(
+            sources=SourceColumns(
                 ids=ids,
                 node=rng.integers(0, nodes, len(ids)),
                 stream=stream,
@@ -103,11 +103,9 @@ def plan_of(seed: int) -> Plan:
     return random_plan(seed, nodes=NODES, routes=seed % 2 == 0, sinks=1 + seed % 3 // 2)
 
 
-def flowing(seed: int, problem: Problem, start_ms: int) -> Workload:
-    """What flows through it."""
-    window_ms, keys, every = SHAPES[seed % len(SHAPES)]
-    made = workload_of(problem, start_ms, seconds=6, window_ms=window_ms, keys=keys)
-    return replace(made, every=every)
+def match_of(seed: int) -> Match:
+    """Which tuples match in it."""
+    return Match(*SHAPES[seed % len(SHAPES)])
 
 
 def _split(
@@ -139,15 +137,13 @@ def _routes(rng: np.random.Generator, problem: Problem, i: Instances) -> Routes:
     return Routes(np.array(offset, np.int64), np.array(node, np.int64))
 
 
-def workload_of(
-    problem: Problem, start_ms: int, *, seconds: float, window_ms: int, keys: int = 1
-) -> Workload:
+def sources_of(problem: Problem, start_ms: int, *, seconds: float = 6) -> Sources:
     """Every source of a problem at its rate; values say which source and tuple they are of."""
     s = problem.sources
     assert s.key is not None
-    return Workload(
+    return Sources(
         tuple(
-            SourceStream(
+            Source(
                 source=str(s.ids[i]),
                 rate=float(s.rate[i]),
                 sensor=str(s.ids[i]),
@@ -157,8 +153,6 @@ def workload_of(
             )
             for i in range(len(s))
         ),
-        window_ms=window_ms,
-        start_ms=start_ms,
+        start_ms,
         count=int(seconds * 100),
-        keys=keys,
     )

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needs_flink import require
-from random_plans import flowing, plan_of, random_plan, seeds, workload_of
+from random_plans import match_of, plan_of, random_plan, seeds, sources_of
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan
 from nova_engines import results
-from nova_engines.dataflow import Dataflow, Operator, from_plan
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow, Match, Operator
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -28,11 +29,9 @@ NODES = [f"n_{i}.x" for i in range(5)]
 DONE_S = 120
 
 
-def run(
-    cluster: LocalCluster, client: Client, dataflow: Dataflow, workload: Workload, file: Path
-) -> str:
+def run(cluster: LocalCluster, client: Client, flow: Flow, sources: Sources, file: Path) -> str:
     """Run a bounded job to its end; its state."""
-    job = client.submit(dataflow, workload, file, f"test {file.parent}")
+    job = client.submit(flow, sources, file, f"test {file.parent}")
     until = time.monotonic() + DONE_S
     while time.monotonic() < until:
         state = str(cluster.rest.job(job)["state"])
@@ -43,13 +42,13 @@ def run(
     raise AssertionError(f"not done after {DONE_S} s")
 
 
-def tuples_of(workload: Workload) -> tuple[list[Stream], Tuples]:
+def tuples_of(sources: Sources) -> tuple[list[Stream], Tuples]:
     """What the sources must emit, by the reference's own schedule."""
     streams, blocks = [], []
-    for number, one in enumerate(workload.sources):
+    for number, one in enumerate(sources.sources):
         value = np.array(one.values)
         stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
-        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=workload.count)
+        schedule = Schedule(rate=one.rate, start_ms=sources.start_ms, count=sources.count)
         emitted = all_tuples(schedule, [stream])
         streams.append(stream)
         blocks.append((np.full(len(emitted), number), emitted))
@@ -62,31 +61,32 @@ def tuples_of(workload: Workload) -> tuple[list[Stream], Tuples]:
     )
 
 
-def compare(plan: Plan, dataflow: Dataflow, workload: Workload, file: Path) -> Comparison:
+def compare(plan: Plan, flow: Flow, sources: Sources, file: Path) -> Comparison:
     """All that was delivered against the reference; every field of a result is looked at."""
     p = plan.problem
-    streams, tuples = tuples_of(workload)
+    streams, tuples = tuples_of(sources)
     pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
+    keys, every = flow.joins[0].match
     reference = Reference(
         streams,
         tuples,
-        workload.window_ms,
-        keys=workload.keys,
-        every=workload.every,
+        flow.boundary_ms,
+        keys=keys,
+        every=every,
         pairs=pairs,
     )
-    index = {one.name: i for i, one in enumerate(dataflow.sinks)}
+    index = {one.name: i for i, one in enumerate(flow.sinks)}
     delivered = []
-    for sink, path in dataflow.result_files(str(file)).items():
+    for sink, path in flow.result_files(str(file)).items():
         found = results.read(Path(path))
         assert found.truncated_bytes == 0
         r = found.records
         node = p.nodes.ids[p.sink_node[plan.instances.pair[r["instance"]]]]
-        assert set(node.tolist()) <= {dataflow.sinks[index[sink]].node}
+        assert set(node.tolist()) <= {flow.sinks[index[sink]].node}
         instance = plan.instances.pair[r["instance"]]
         assert (r["left_source"] == p.matrix.left[instance]).all()
         assert (r["right_source"] == p.matrix.right[instance]).all()
-        if workload.sources[0].kind == "replay":
+        if sources.sources[0].kind == "replay":
             assert (r["waited_us"] == 0).all()
         for side in ("left", "right"):
             assert (
@@ -111,17 +111,17 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
 ) -> None:
     plan = plan_of(seed)
     # Half of what is to come is due at once, the other half while the job runs.
-    workload = flowing(seed, plan.problem, (int(time.time()) - 1) * 1000)
-    dataflow = from_plan(plan, plan.problem, workload)
+    sources = sources_of(plan.problem, (int(time.time()) - 1) * 1000)
+    flow = flow_of(plan, match_of(seed))
     file = tmp_path / "results"
-    assert run(cluster, client, dataflow, workload, file) == "FINISHED"
-    compared = compare(plan, dataflow, workload, file)
+    assert run(cluster, client, flow, sources, file) == "FINISHED"
+    compared = compare(plan, flow, sources, file)
     assert compared.ok, compared
     assert compared.expected > 0
     (job,) = (
         job for job, facts in cluster.rest.jobs().items() if facts["name"] == f"test {file.parent}"
     )
-    assert verify(cluster.rest, job, dataflow).ok
+    assert verify(cluster.rest, job, flow).ok
 
 
 def test_nothing_is_emitted_before_it_is_due(
@@ -129,12 +129,12 @@ def test_nothing_is_emitted_before_it_is_due(
 ) -> None:
     plan = random_plan(5, regions=1)
     start = (int(time.time()) + 8) * 1000
-    workload = workload_of(plan.problem, start, seconds=3, window_ms=10)
-    dataflow = from_plan(plan, plan.problem, workload)
+    sources = sources_of(plan.problem, start, seconds=3)
+    flow = flow_of(plan, Match(10))
     file = tmp_path / "results"
-    assert run(cluster, client, dataflow, workload, file) == "FINISHED"
+    assert run(cluster, client, flow, sources, file) == "FINISHED"
     found = results.read(file)
-    rate = np.array([one.rate for one in workload.sources])
+    rate = np.array([one.rate for one in sources.sources])
     for side in ("left", "right"):
         due = np.floor(found[f"{side}_sequence"] * 1e6 / rate[found[f"{side}_source"]])
         assert (found[f"{side}_emit_us"] >= start * 1000 + due).all()
@@ -146,21 +146,21 @@ def test_what_java_refuses_is_said_in_a_line(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
     plan = random_plan(1)
-    workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
+    sources = sources_of(plan.problem, 0, seconds=1)
     with pytest.raises(NovaError, match=r"^job 'empty': .*No operators defined"):
-        client.submit(Dataflow(()), workload, tmp_path / "results", "empty")
-    unknown = Dataflow((Operator("source x", NODES[0], "source", source="x"),))
-    with pytest.raises(NovaError, match="source 'x' is not there"):
-        client.submit(unknown, workload, tmp_path / "results", "unknown")
+        client.submit(Flow(()), sources, tmp_path / "results", "empty")
+    unknown = Flow((Operator("source x", NODES[0], "source", source="x"),))
+    with pytest.raises(NovaError, match="sources: 'x' is not there"):
+        client.submit(unknown, sources, tmp_path / "results", "unknown")
 
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path) -> None:
     home = FlinkHome.default()
     require(home)
     plan = random_plan(1)
-    workload = workload_of(plan.problem, 0, seconds=1, window_ms=10)
+    sources = sources_of(plan.problem, 0, seconds=1)
     with (
         Client(home, "http://127.0.0.1:9") as client,
         pytest.raises(NovaError, match="Connection refused"),
     ):
-        client.submit(from_plan(plan, plan.problem), workload, tmp_path / "results", "nowhere")
+        client.submit(flow_of(plan, Match(10)), sources, tmp_path / "results", "nowhere")

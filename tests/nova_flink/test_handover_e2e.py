@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needs_kafka import kafka
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 
 from nova_core.model import Plan
 from nova_engines import results
-from nova_engines.dataflow import from_plan
+from nova_engines.flow import Match
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import Handover, HandoverError, Ledger, Share, only_one
 from nova_engines.source_orders import ControlledJob, LocalFiles, Order, first_incomplete, tell
-from nova_engines.workload import Workload, through
+from nova_engines.sources import Sources, through
 from nova_flink.client import Client
 from nova_flink.controlled_jobs import FlinkJobs
 from nova_flink.local_cluster import LocalCluster
@@ -37,6 +38,7 @@ NODES = [f"n_{i}.x" for i in range(3)]
 # What is killed leaves the list of TaskManagers by this.
 ARGUMENTS = {"settings": {"heartbeat.timeout": "20 s"}, "extra_jars": connectors_home().jars}
 WINDOW_MS = 100
+MATCH = Match(WINDOW_MS, 7)
 PATIENCE_S = 120
 
 
@@ -64,28 +66,28 @@ class Jobs:
     """Deploys plans whose sources wait to be told."""
 
     def __init__(
-        self, cluster: LocalCluster, client: Client, directory: Path, workload: Workload
+        self, cluster: LocalCluster, client: Client, directory: Path, sources: Sources
     ) -> None:
-        self.cluster, self.client, self.workload = cluster, client, workload
+        self.cluster, self.client, self.sources = cluster, client, sources
         self.directory = directory
 
     def deploy(self, plan: Plan, name: str, from_ms: int | None = None) -> ControlledJob:
-        dataflow = from_plan(plan, plan.problem, self.workload)
+        flow = flow_of(plan, MATCH)
         file = str(self.directory / name)
-        workload = self.workload.read_from(now_ms() if from_ms is None else from_ms)
-        job = self.client.submit(dataflow, workload, file, name)
-        await_running(self.cluster.rest, job, dataflow, PATIENCE_S)
-        return ControlledJob.of(job, dataflow, self.workload, file)
+        sources = self.sources.read_from(now_ms() if from_ms is None else from_ms)
+        job = self.client.submit(flow, sources, file, name)
+        await_running(self.cluster.rest, job, flow, PATIENCE_S)
+        return ControlledJob.of(job, flow, self.sources, file)
 
 
-def expected(workload: Workload, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:
+def expected(sources: Sources, begin_ms: int, end_ms: int) -> tuple[list[Stream], Tuples]:
     """What the sources must emit in a time, by the reference's own schedule."""
     streams, blocks = [], []
-    for number, one in enumerate(workload.sources):
+    for number, one in enumerate(sources.sources):
         value = np.array(one.values)
         stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
-        count = int((end_ms - workload.start_ms) / 1000 * one.rate) + 2
-        schedule = Schedule(rate=one.rate, start_ms=workload.start_ms, count=count, endless=True)
+        count = int((end_ms - sources.start_ms) / 1000 * one.rate) + 2
+        schedule = Schedule(rate=one.rate, start_ms=sources.start_ms, count=count, endless=True)
         emitted = all_tuples(schedule, [stream])
         streams.append(stream)
         mine = (emitted.time_ms >= begin_ms) & (emitted.time_ms < end_ms)
@@ -108,13 +110,13 @@ def killed(*_: object) -> None:
 
 
 @contextmanager
-def sent_to_kafka(workload: Workload, directory: Path) -> Iterator[Workload]:
+def sent_to_kafka(sources: Sources, directory: Path) -> Iterator[Sources]:
     """The same, read from a broker that producers send to all the time."""
     with kafka(directory) as broker:
-        read = through(workload, broker.servers)
+        read = through(sources, broker.servers)
         topics.create(broker.servers, topics.topics_of(read.sources))
-        (directory / "workload.json").write_text(read.to_json())
-        command = [sys.executable, "-m", "nova_kafka.produce", str(directory / "workload.json")]
+        (directory / "sources.json").write_text(read.to_json())
+        command = [sys.executable, "-m", "nova_kafka.produce", str(directory / "sources.json")]
         producer = subprocess.Popen([*command, *(one.source for one in read.sources)])
         try:
             yield read
@@ -133,7 +135,7 @@ def test_planned_broken_off_and_after_a_failure(
     transport: str,
 ) -> None:
     made = random_plan(3, nodes=len(NODES))
-    flows = workload_of(made.problem, boundary(0), seconds=1, window_ms=WINDOW_MS, keys=7)
+    flows = sources_of(made.problem, boundary(0))
     flows = replace(flows, count=None, control=str(tmp_path / "orders"))
     if transport == "direct":
         hand_over(cluster, client, tmp_path, monkeypatch, made, flows)
@@ -155,7 +157,7 @@ def hand_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     made: Plan,
-    flows: Workload,
+    flows: Sources,
 ) -> tuple[int, int]:
     """Hand over in all ways; the time that was joined, ms since the epoch."""
     one, other, without = (placed(made, node) for node in ([0, 1, 2], [1, 2, 0], [0, 1]))
@@ -233,7 +235,7 @@ def hand_over(
     streams, tuples = expected(flows, begin, end)
     m = one.problem.matrix
     pairs = list(zip(m.left.tolist(), m.right.tolist(), strict=True))
-    reference = Reference(streams, tuples, WINDOW_MS, keys=flows.keys, pairs=pairs)
+    reference = Reference(streams, tuples, WINDOW_MS, keys=MATCH.keys, pairs=pairs)
     delivered = [
         Results(
             part["left_source"].astype(np.int64),

@@ -11,8 +11,8 @@ import pytest
 from needs_flink import require
 
 from nova_engines import results
-from nova_engines.dataflow import Dataflow, Operator
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.flow import Flow, Operator
+from nova_engines.sources import Source, Sources
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -27,7 +27,7 @@ AGAIN = {
     "restart-strategy.fixed-delay.attempts": "60",
     "restart-strategy.fixed-delay.delay": "1 s",
 }
-DATAFLOW = Dataflow(
+FLOW = Flow(
     (
         Operator("source left", "second", "source", source="left"),
         Operator("source right", "second", "source", source="right"),
@@ -37,18 +37,18 @@ DATAFLOW = Dataflow(
             "join",
             inputs=("source left",),
             right=("source right",),
-            left_source="left",
-            right_source="right",
+            window=(100, 100),
+            match=(1000, 1),
         ),
         Operator("results", "first", "sink", inputs=("join",)),
     )
 )
 
 
-def workload(count: int | None, rate: float = 100.0, lead_s: int = 0) -> Workload:
-    streams = tuple(SourceStream(name, rate, values=(1.0, 2.0)) for name in ("left", "right"))
+def sources(count: int | None, rate: float = 100.0, lead_s: int = 0) -> Sources:
+    streams = tuple(Source(name, rate, values=(1.0, 2.0)) for name in ("left", "right"))
     start_ms = (int(time.time()) + lead_s) * 1000
-    return Workload(streams, window_ms=100, start_ms=start_ms, count=count, keys=1000)
+    return Sources(streams, start_ms, count=count)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_job_whose_results_cannot_be_written_fails(
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        job = client.submit(DATAFLOW, workload(count=900, lead_s=-60), file, "nova full")
+        job = client.submit(FLOW, sources(count=900, lead_s=-60), file, "nova full")
         state = cluster.rest.wait_ended(job, DONE_S)
     finally:
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
@@ -88,15 +88,14 @@ def test_a_write_that_fails_long_before_the_end_is_not_forgotten(
     # Of different rates, sources have equal numbers in the first window alone: its ten results are
     # written by a thread of their own, and no other result comes that could be told of its failure.
     streams = [
-        SourceStream(name, rate, values=(1.0,))
-        for name, rate in (("left", 100.0), ("right", 300.0))
+        Source(name, rate, values=(1.0,)) for name, rate in (("left", 100.0), ("right", 300.0))
     ]
-    flows = Workload(tuple(streams), 100, int(time.time()) * 1000 + 5000, count=300, keys=1000)
+    flows = Sources(tuple(streams), int(time.time()) * 1000 + 5000, count=300)
     process, limit = cluster.processes["first"].pid, 6 * results.RECORD_BYTES + 40
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        job = client.submit(DATAFLOW, flows, file, "nova forgotten")
+        job = client.submit(FLOW, flows, file, "nova forgotten")
         state = cluster.rest.wait_ended(job, DONE_S)
     finally:
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
@@ -110,7 +109,7 @@ def test_results_are_announced_and_those_of_another_job_kept(
     file = tmp_path / "results"
     jobs = []
     for count in (10, 20):
-        jobs.append(client.submit(DATAFLOW, workload(count), file, "nova announced"))
+        jobs.append(client.submit(FLOW, sources(count), file, "nova announced"))
         assert cluster.rest.wait_ended(jobs[-1], DONE_S) == "FINISHED"
         found = results.read(file)
         assert found.announced == len(found) == count
@@ -122,9 +121,9 @@ def test_results_are_announced_and_those_of_another_job_kept(
 def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_path: Path) -> None:
     file = tmp_path / "results"
     # Some seconds of tuples, so that it is ended in the midst of them.
-    flows = workload(count=600, rate=50.0)
+    flows = sources(count=600, rate=50.0)
     with Client(again.home, again.rest.url) as client:
-        job = client.submit(DATAFLOW, flows, file, "nova again")
+        job = client.submit(FLOW, flows, file, "nova again")
         until = time.monotonic() + 2 * DONE_S
         while not file.exists() or file.stat().st_size < 50 * results.RECORD_BYTES:
             assert time.monotonic() < until
@@ -150,8 +149,8 @@ def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_
 def test_jobs_of_others_go_on(cluster: LocalCluster, client: Client, tmp_path: Path) -> None:
     names = {"nova plan": "", "somebody else's": "", "novae": ""}
     for name in names:
-        names[name] = client.submit(DATAFLOW, workload(None), tmp_path / name, name)
-        await_running(cluster.rest, names[name], DATAFLOW, DONE_S)
+        names[name] = client.submit(FLOW, sources(None), tmp_path / name, name)
+        await_running(cluster.rest, names[name], FLOW, DONE_S)
     flink = FlinkCluster(cluster.rest)
     own = [one.job for one in flink.jobs() if one.runs and one.own]
     assert {job: flink.stop(job) for job in own} == {names["nova plan"]: "canceled"}

@@ -17,8 +17,10 @@ from nova_core import verify as check
 from nova_core.io.syntax import dump
 from nova_core.model import Problem
 from nova_core.model.plan import Plan
-from nova_engines.query_flow import QueryFlow, Readings, from_plan
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.query_results import read_rows
+from nova_engines.sources import READINGS, Source, Sources
 from nova_flink.client import Client
 from nova_flink.configuration import QUICK_COMPILER
 from nova_flink.local_cluster import LocalCluster
@@ -49,20 +51,21 @@ class Ended:
 
     told: Mapping[str, Comparison]
     job: dict[str, Any]
-    flow: QueryFlow
+    flow: Flow
 
 
 def run(cluster: LocalCluster, client: Client, problem: Problem, plan: Plan, folder: Path) -> Ended:
     """Run a plan's queries to their end, look where everything ran, and compare the results."""
     database = connection()
     load(database, problem, folder)
-    flow = from_plan(plan)
-    readings = Readings(
-        write_encoded(database, problem, folder),
+    flow = flow_of(plan)
+    files = write_encoded(database, problem, folder)
+    sources = Sources(
+        tuple(Source(one, kind=READINGS, path=file) for one, file in files.items()),
+        int(time.time() * 1000) + 1000,
         first_ms=START_MS,
-        start_ms=int(time.time() * 1000) + 1000,
     )
-    job = client.submit(flow, readings, folder / "results", problem.name)
+    job = client.submit(flow, sources, folder / "results", problem.name)
     until = time.monotonic() + DONE_S
     while (state := str(cluster.rest.job(job)["state"])) not in ("FINISHED", "FAILED", "CANCELED"):
         assert time.monotonic() < until, state
@@ -90,7 +93,9 @@ def crossed(ended: Ended) -> int:
             one.node != producer.node
             for producer in flow.operators
             for one in flow.operators
-            if producer.name in held and producer.name in one.inputs and one.name not in held
+            if producer.name in held
+            and producer.name in (*one.inputs, *one.right)
+            and one.name not in held
         }
         assert len(far) < 2, "some of what it sends stays on its node"
         if far == {True}:

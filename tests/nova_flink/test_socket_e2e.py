@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 from test_builder_e2e import compare, tuples_of
 
 from nova_engines import results
-from nova_engines.dataflow import Dataflow, Operator, from_plan
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.flow import Flow, Match, Operator
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Source, Sources
 from nova_flink.client import Client
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import verify
@@ -63,28 +64,28 @@ def test_flink_joins_what_comes_over_sockets(
     plan = random_plan(1, nodes=3, regions=1)
     assert len(plan.instances) > len(plan.problem.matrix.left)  # some pair is cut
     start = (int(time.time()) + 4) * 1000
-    given = workload_of(plan.problem, start, seconds=3, window_ms=50)
+    given = sources_of(plan.problem, start, seconds=3)
     held = [reserved() for _ in given.sources]
     ports = [one.getsockname()[1] for one in held]
-    sources = tuple(
+    there = tuple(
         replace(one, kind="socket", address=f"{HOST}:{port}")
         for one, port in zip(given.sources, ports, strict=True)
     )
-    workload = replace(given, sources=sources)
-    dataflow = from_plan(plan, plan.problem, workload)
+    sources = replace(given, sources=there)
+    flow = flow_of(plan, Match(50))
     file = tmp_path / "results"
-    job = client.submit(dataflow, workload, file, "sockets")
+    job = client.submit(flow, sources, file, "sockets")
     until = time.monotonic() + DONE_S
     # Nobody listens yet: sources run and try again.
-    while not (placed := verify(cluster.rest, job, dataflow)).ok:
+    while not (placed := verify(cluster.rest, job, flow)).ok:
         assert time.monotonic() < until, placed
         time.sleep(0.2)
     for one in held:
         one.close()
-    streams, _ = tuples_of(workload)
+    streams, _ = tuples_of(sources)
     servers = [
-        Server(port, stream, Schedule(rate=one.rate, start_ms=start, count=workload.count))
-        for port, stream, one in zip(ports, streams, workload.sources, strict=True)
+        Server(port, stream, Schedule(rate=one.rate, start_ms=start, count=sources.count))
+        for port, stream, one in zip(ports, streams, sources.sources, strict=True)
     ]
     for server in servers:
         server.start()
@@ -94,9 +95,9 @@ def test_flink_joins_what_comes_over_sockets(
     assert state == "FINISHED", cluster.rest.exceptions(job)
     for server in servers:
         server.join(30)
-        assert server.sent == workload.count
+        assert server.sent == sources.count
 
-    compared = compare(plan, dataflow, workload, file)
+    compared = compare(plan, flow, sources, file)
     assert compared.ok, compared
     assert compared.expected > 0
     # Nothing is read before it is sent.
@@ -107,13 +108,11 @@ SENSOR = "p, 1"  # quoted in CSV
 LINE = b'"p, 1",r,pressure,%d,%d,-1.5e-05,0|2,1700000000000000\n'
 
 
-def reading(address: str, count: int | None, *, strict: bool = False) -> tuple[Dataflow, Workload]:
+def reading(address: str, count: int | None, *, strict: bool = False) -> tuple[Flow, Sources]:
     """A job that reads and does nothing else."""
-    stream = SourceStream(
-        "one", 1.0, SENSOR, "pressure", kind="socket", address=address, connect_s=1.0
-    )
-    dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
-    return dataflow, Workload((stream,), window_ms=100, start_ms=0, count=count, strict=strict)
+    stream = Source("one", 1.0, SENSOR, "pressure", kind="socket", address=address, connect_s=1.0)
+    flow = Flow((Operator("source one", NODES[1], "source", source="one"),))
+    return flow, Sources((stream,), count=count, strict=strict)
 
 
 @pytest.mark.parametrize("count", [3, None])

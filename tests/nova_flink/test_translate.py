@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow, Match
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources
 from nova_flink.translate import translate
 
 
@@ -21,10 +22,9 @@ def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
     target = tmp_path / "out"
     written = translate(plan, plan.problem, target, home="/opt/flink home", window_ms="20")
     assert sorted(p for p in target.rglob("*") if p.is_file()) == written
-    dataflow = Dataflow.read(target / "job" / "dataflow.json")
-    assert dataflow == from_plan(plan, plan.problem)
-    assert Workload.read(target / "job" / "workload.json").window_ms == 20
-    assert len(list((target / "nodes").iterdir())) == len(dataflow.nodes)
+    flow = Flow.read(target / "job" / "flow.json")
+    assert flow == flow_of(plan, Match(20))
+    assert len(list((target / "nodes").iterdir())) == len(flow.nodes)
     assert len(list(target.rglob("jobmanager.sh"))) == 1
     for script in target.rglob("*.sh"):
         subprocess.run(["sh", "-n", script], check=True)
@@ -47,12 +47,12 @@ def test_the_job_needs_nothing_of_nova_that_is_not_in_the_directory(tmp_path: Pa
     assert "Start the job on the cluster" in job.stdout
 
 
-def test_a_given_workload_is_used(tmp_path: Path) -> None:
+def test_given_sources_are_used(tmp_path: Path) -> None:
     plan = random_plan(2)
-    workload = workload_of(plan.problem, 5000, seconds=1, window_ms=10, keys=3)
-    (tmp_path / "w.json").write_text(workload.to_json())
-    translate(plan, plan.problem, tmp_path / "out", workload=tmp_path / "w.json")
-    assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
+    sources = sources_of(plan.problem, 5000, seconds=1)
+    (tmp_path / "w.json").write_text(sources.to_json())
+    translate(plan, plan.problem, tmp_path / "out", sources=tmp_path / "w.json")
+    assert Sources.read(tmp_path / "out" / "job" / "sources.json") == sources
 
 
 def test_streams_come_from_sockets(tmp_path: Path) -> None:
@@ -60,14 +60,14 @@ def test_streams_come_from_sockets(tmp_path: Path) -> None:
     ids = [str(one) for one in plan.problem.sources.ids]
     text = ", ".join(f"{one}=10.0.0.{i}:{9000 + i}" for i, one in enumerate(ids))
     translate(plan, plan.problem, tmp_path / "out", sockets=text)
-    made = Workload.read(tmp_path / "out" / "job" / "workload.json")
+    made = Sources.read(tmp_path / "out" / "job" / "sources.json")
     assert {one.source: (one.kind, *one.endpoint) for one in made.sources} == {
         one: ("socket", f"10.0.0.{i}", 9000 + i) for i, one in enumerate(ids)
     }
     for bad, complaint in {
         "pressure-0=a:1": "option sockets: no address for humidity-1, pressure-2",
         "pressure-0=a:1,pressure-0=a:2": "option sockets: 'pressure-0=a:2': is there twice",
-        "pressure-9=a:1": "source 'pressure-9' is not there; there are pressure-0",
+        "pressure-9=a:1": "sources: 'pressure-9' is not there; there are pressure-0",
         "a:1": "option sockets: 'a:1': expected SOURCE=HOST:PORT",
         text.replace(":9001", ""): "address '10.0.0.1': expected host:port",
     }.items():
@@ -81,7 +81,7 @@ def test_streams_come_from_kafka(tmp_path: Path) -> None:
     given = {"kafka": "10.0.0.9:9092", "connectors": "/opt/connectors", "home": "/opt/flink"}
     translate(plan, plan.problem, tmp_path / "out", topics="pressure-2=other:7", **given)
     job = tmp_path / "out" / "job"
-    made = Workload.read(job / "workload.json")
+    made = Sources.read(job / "sources.json")
     assert {
         one.source: (one.kind, one.address, one.topic, one.partition) for one in made.sources
     } == {
@@ -92,7 +92,7 @@ def test_streams_come_from_kafka(tmp_path: Path) -> None:
     assert {(one.begin, one.group) for one in made.sources} == {("earliest", "")}
     where = {"begin": "committed", "group": "readers"}
     translate(plan, plan.problem, tmp_path / "group", **given, **where)
-    made = Workload.read(tmp_path / "group" / "job" / "workload.json")
+    made = Sources.read(tmp_path / "group" / "job" / "sources.json")
     assert {(one.begin, one.group) for one in made.sources} == {("committed", "readers")}
     assert "from committed on" in (tmp_path / "group" / "README.md").read_text()
     with pytest.raises(NovaError, match="there is no broker"):
@@ -127,11 +127,11 @@ def test_hosts_are_reached_at_their_addresses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"window": 1}, "option 'window': unknown; Flink takes workload, window_ms"),
+        ({"window": 1}, "option 'window': unknown; Flink takes sources, window_ms"),
         ({"window_ms": "a"}, "option window_ms: 'a': expected a whole number"),
         ({"window_ms": 0}, "window_ms 0: expected 1 to "),
         ({"coordinator": "x"}, "option coordinator: 'x' is no node"),
-        ({"workload": "/nowhere.json"}, "/nowhere.json: no such file"),
+        ({"sources": "/nowhere.json"}, "/nowhere.json: no such file"),
         ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
     ],
 )

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needs_flink import require
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 
 from nova_engines import results
-from nova_engines.dataflow import Dataflow
+from nova_engines.flow import Flow
 from nova_flink.home import FlinkHome
 from nova_flink.rest import FlinkError, Rest
 from nova_flink.translate import translate
@@ -31,24 +31,25 @@ def test_scripts_start_the_plan(tmp_path: Path) -> None:
     host = np.array([f"{network}.{i + 1}" for i in range(3)])
     problem = replace(plan.problem, nodes=replace(plan.problem.nodes, host=host))
     plan = replace(plan, problem=problem)
-    workload = workload_of(problem, (int(time.time()) - 5) * 1000, seconds=3, window_ms=100)
-    (tmp_path / "w.json").write_text(workload.to_json())
+    sources = sources_of(problem, (int(time.time()) - 5) * 1000, seconds=3)
+    (tmp_path / "w.json").write_text(sources.to_json())
     target = tmp_path / "out"
     translate(
         plan,
         problem,
         target,
-        workload=tmp_path / "w.json",
+        sources=tmp_path / "w.json",
+        window_ms=100,
         work=str(tmp_path / "work" / "{node}"),
         results=str(tmp_path / "results"),
     )
-    dataflow = Dataflow.read(target / "job" / "dataflow.json")
+    flow = Flow.read(target / "job" / "flow.json")
     rest = Rest(f"http://{host[int(problem.joins.sink[0])]}:8081")
     nodes = sorted((target / "nodes").iterdir())
     try:
         for node in nodes:
             subprocess.run([node / "start.sh"], check=True, timeout=30)
-        _await_task_managers(rest, list(dataflow.nodes))
+        _await_task_managers(rest, list(flow.nodes))
         done = subprocess.run(
             [target / "job" / "submit.sh"], capture_output=True, text=True, timeout=120, check=False
         )

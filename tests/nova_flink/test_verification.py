@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from needs_flink import require
 
-from nova_engines.dataflow import FILTER, JOIN, SINK, SOURCE, Dataflow, Operator
+from nova_engines.flow import CUT, JOIN, SINK, SOURCE, Flow, Operator
+from nova_engines.sources import Source, Sources
 from nova_engines.verification import Verification
-from nova_engines.workload import SourceStream, Workload
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -57,26 +57,23 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
         yield found
 
 
-def dataflow(join: str = "b.x", right: str = "b.x") -> Dataflow:
-    return Dataflow(
+def pair(join: str = "b.x", right: str = "b.x") -> Flow:
+    return Flow(
         (
             Operator("source l", "a", SOURCE, source="l"),
             Operator("source r", right, SOURCE, source="r"),
+            Operator("send l", "a", CUT, ("source l",), low=(0.0,), high=(2.0,)),
             Operator(
-                "filter l", "a", FILTER, ("source l",), (), "l", reached=(1.0,), ranges=((0, 1),)
-            ),
-            Operator(
-                "join l/r#0", join, JOIN, ("filter l",), ("source r",),
-                left_source="l", right_source="r",
+                "join l/r#0", join, JOIN, ("send l",), ("source r",), window=(20, 20), match=(10, 1)
             ),
             Operator("sink", "sink", SINK, ("join l/r#0",)),
         )
     )  # fmt: skip
 
 
-def endless() -> Workload:
-    streams = tuple(SourceStream(name, RATE, values=(1.0,)) for name in "lr")
-    return Workload(streams, window_ms=20, start_ms=int(time.time()) * 1000, keys=10)
+def endless() -> Sources:
+    streams = tuple(Source(name, RATE, values=(1.0,)) for name in "lr")
+    return Sources(streams, int(time.time()) * 1000)
 
 
 def counted(cluster: LocalCluster, job: str) -> dict[str, Counters]:
@@ -94,7 +91,7 @@ def counted(cluster: LocalCluster, job: str) -> dict[str, Counters]:
 def test_a_running_job_is_verified_and_counted(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    flow, rest = dataflow(), cluster.rest
+    flow, rest = pair(), cluster.rest
     job = client.submit(flow, endless(), tmp_path / "results", "verified")
     await_running(rest, job, flow)
     found = verify(rest, job, flow)
@@ -104,10 +101,10 @@ def test_a_running_job_is_verified_and_counted(
     }
     assert all(row.status == "RUNNING" for row in found.rows)
 
-    # Another plan's dataflow: one operator elsewhere, one that is not there, one not asked for.
+    # Another plan's flow: one operator elsewhere, one that is not there, one not asked for.
     *others, sink = flow.operators
     changed = [replace(op, node="a") if op.kind == JOIN else op for op in others]
-    other = verify(rest, job, Dataflow((*changed, replace(sink, name="drain"))))
+    other = verify(rest, job, Flow((*changed, replace(sink, name="drain"))))
     assert [(row.operator, row.node, row.actual) for row in other.misplaced] == [
         ("join l/r#0", "a", "b.x")
     ]
@@ -131,7 +128,7 @@ def test_a_running_job_is_verified_and_counted(
 def test_the_node_without_room_is_named_within_seconds(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    flow, rest = dataflow(join="one_slot"), cluster.rest
+    flow, rest = pair(join="one_slot"), cluster.rest
     first = client.submit(flow, endless(), tmp_path / "first", "first")
     await_running(rest, first, flow)
     second = client.submit(flow, endless(), tmp_path / "second", "second")
@@ -150,7 +147,7 @@ def test_the_node_without_room_is_named_within_seconds(
 def test_a_node_without_task_manager_is_named(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    flow = dataflow(join="nowhere")
+    flow = pair(join="nowhere")
     job = client.submit(flow, endless(), tmp_path / "results", "nowhere")
     with pytest.raises(
         FlinkError, match=r"no room on node nowhere \(no TaskManager has registered\)"
@@ -163,7 +160,7 @@ def test_a_node_without_task_manager_is_named(
 def test_a_job_that_fails_gives_flinks_reason(
     cluster: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    flow, rest = dataflow(), cluster.rest
+    flow, rest = pair(), cluster.rest
     job = client.submit(flow, endless(), "/dev/null/results", "fails")
     with pytest.raises(FlinkError, match=r"is FAIL.*/dev/null"):
         await_running(rest, job, flow)
@@ -175,7 +172,7 @@ def test_a_job_that_fails_gives_flinks_reason(
 @pytest.mark.e2e
 def test_unknown_jobs_and_silent_clusters(cluster: LocalCluster) -> None:
     with pytest.raises(FlinkError, match=f"{cluster.rest.url}/jobs/"):
-        verify(cluster.rest, "0" * 32, dataflow())
+        verify(cluster.rest, "0" * 32, pair())
 
 
 def test_nothing_is_fine_with_nothing() -> None:

@@ -27,7 +27,8 @@ from nova_core.placement.live import (
     LivePlacement,
     Rebalance,
 )
-from nova_engines.dataflow import JOIN, SINK, Dataflow, Operator, from_plan
+from nova_engines.flow import JOIN, SINK, Flow, Operator
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.source_orders import ControlledJob
 from nova_flink.rest import Rest
 from nova_harness.commands.control import refuse_queries
@@ -430,7 +431,7 @@ def vertex(number: str, name: str, busy: object, blocked: float, received: int) 
 def test_flink_is_asked_for_no_more_than_is_needed(placed: tuple[Problem, Plan]) -> None:
     """Its JobManager may have a fifth of a core."""
     _, plan = placed
-    flow = from_plan(plan, plan.problem)
+    flow = flow_of(plan)
     (join,) = (one.name for one in flow.operators if one.kind == "join")
     asked: Counter[str] = Counter()
     state, now = "RUNNING", 0.0
@@ -465,7 +466,7 @@ def test_flink_is_asked_for_no_more_than_is_needed(placed: tuple[Problem, Plan])
 
 def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
     _, plan = placed
-    flow = from_plan(plan, plan.problem)
+    flow = flow_of(plan)
     (join,) = (one.name for one in flow.operators if one.kind == "join")
     watch = JoinsWatch([flow])
 
@@ -499,7 +500,7 @@ def test_joins_that_work_all_the_time(placed: tuple[Problem, Plan]) -> None:
 def test_joins_that_are_held_back_all_the_time(
     near_blocked: float, far_blocked: float, sink_busy: float, slow: dict[str, float]
 ) -> None:
-    flow = Dataflow(
+    flow = Flow(
         (
             Operator("join a", "near", JOIN),
             Operator("join b", "far", JOIN),
@@ -544,7 +545,7 @@ def test_hosts_that_a_cause_names(cause: str, hosts: set[str]) -> None:
 def test_a_join_that_is_held_back_alone_in_its_job() -> None:
     """The joins of all jobs count: another one is not held back, so the sink's host is not slow."""
     flows = [
-        Dataflow((Operator(f"join {node}", node, JOIN), Operator("sink", "hub", SINK)))
+        Flow((Operator(f"join {node}", node, JOIN), Operator("sink", "hub", SINK)))
         for node in ("near", "far")
     ]
     watch = JoinsWatch(flows)

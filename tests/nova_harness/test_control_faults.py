@@ -20,10 +20,11 @@ from nova_core import place
 from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
-from nova_engines.dataflow import SOURCE, Dataflow
+from nova_engines.flow import SOURCE, Flow, Match
 from nova_engines.handover import FINISHED, RUNNING, Ledger
 from nova_engines.source_orders import ControlledJob
-from nova_engines.workload import SourceStream, Workload
+from nova_engines.sources import Source as Replay
+from nova_engines.sources import Sources
 from nova_harness.control import controller as controlling
 from nova_harness.control import decision_log, deploying
 from nova_harness.control.controller import Controller, pause
@@ -63,7 +64,7 @@ class Engine:
         self.started: set[str] = set()
         self.blamed: set[str] = set()
         self.names: dict[str, str] = {}
-        self.flows: dict[str, Dataflow] = {}
+        self.flows: dict[str, Flow] = {}
         self.stays_warm = ends_failed_jobs
         self.deployment = SimpleNamespace(
             hosts=Hosts(self),
@@ -75,13 +76,13 @@ class Engine:
             ENGINE="The engine",
         )
 
-    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> Any:
+    def submit(self, flow: Flow, sources: Sources, name: str, results: str) -> Any:
         self.world.step()
         job = results
-        own = [workload.index(one.source) for one in dataflow.of_kind(SOURCE)]
+        own = [sources.index(one.source) for one in flow.of_kind(SOURCE)]
         self.world.jobs_[job] = Job({number: Source() for number in own})
-        self.names[job], self.flows[job] = name, dataflow
-        return SimpleNamespace(name=job, dataflow=dataflow, await_running=self.world.step)
+        self.names[job], self.flows[job] = name, flow
+        return SimpleNamespace(name=job, flow=flow, await_running=self.world.step)
 
     def start_ms(self) -> int:
         return self.world.now
@@ -104,7 +105,7 @@ class Engine:
             if one.state == "RUNNING" and host in self.flows[name].nodes:
                 one.state = "FAILED" if self.world.ends_failed_jobs else "BROKEN"
 
-    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> Any:
+    def watch(self, running: Sequence[tuple[ControlledJob, Flow]]) -> Any:
         def look(now: float) -> JobsSeen:
             states = {job.job: self.world.state(job) for job, _ in running}
             if self.world.ends_failed_jobs:
@@ -215,11 +216,9 @@ class Controlled:
         any_engine: Any = engine
         self.controller = Controller(any_engine, directory, TUNING, self.log.append)
         problem, plan = placed
-        sources = tuple(
-            SourceStream(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist()
-        )
-        workload = Workload(sources, WINDOW_MS, 0)
-        self.controller.begin(problem, plan, workload, warm_s=warm_s)
+        sources = tuple(Replay(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist())
+        match = Match(WINDOW_MS)
+        self.controller.begin(problem, plan, Sources(sources), match, warm_s=warm_s)
 
     @property
     def kinds(self) -> list[str]:
@@ -323,7 +322,7 @@ def test_the_cause_of_a_failure_names_the_lost_host(
     moved = ["noticed"] if blamed else []
     assert one.kinds == ["deployed", *moved, "failed", "recovered"]
     assert one.log[-1].figures["seconds"] == pytest.approx(0 if blamed else 8, abs=1)
-    assert ("far" if blamed else "near") in one.controller.groups[0].running.target.dataflow.nodes
+    assert ("far" if blamed else "near") in one.controller.groups[0].running.target.flow.nodes
     assert one.check() == 2
 
 
@@ -432,7 +431,7 @@ def test_a_lost_host_whose_joins_fit_nowhere_is_waited_for(
     engine.gone.discard("far")
     one.run(25)
     assert one.kinds[5:] == ["noticed", "noticed", "recovered"]
-    assert "far" in one.controller.groups[0].running.target.dataflow.nodes
+    assert "far" in one.controller.groups[0].running.target.flow.nodes
     assert one.check() == 2
 
 
@@ -539,7 +538,7 @@ def test_a_host_that_flaps(world: Callable[[], World], begin: Begin) -> None:
         engine.gone.add("near")
         running = one.controller.groups[0].running
         last = engine.world.jobs_[running.job.job]
-        if "near" in running.target.dataflow.nodes:
+        if "near" in running.target.flow.nodes:
             last.state = "FAILED"
         one.run(3)
         engine.gone.discard("near")
@@ -602,7 +601,7 @@ def begin_two(
 def on(one: Controlled) -> dict[str, str]:
     """Which job's join is on which host."""
     running = [group.running for group in one.controller.groups]
-    return {join.node: job.job.job for job in running for join in job.target.dataflow.joins}
+    return {join.node: job.job.job for job in running for join in job.target.flow.joins}
 
 
 def test_a_hand_over_replaces_only_what_changes(

@@ -11,7 +11,8 @@ from control_hosts import placed_join
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nova_engines.dataflow import SINK, from_plan
+from nova_engines.flow import SINK
+from nova_engines.flow_of_plan import flow_of
 from nova_harness.control.job_groups import sources_of_groups
 
 PAIRS = st.lists(st.tuples(st.integers(0, 8), st.integers(9, 17)), min_size=1, max_size=20)
@@ -45,7 +46,7 @@ def test_sources_that_are_joined_are_in_one_group(pairs: list[tuple[int, int]], 
 def test_the_parts_of_a_dataflow_are_all_of_it(tmp_path: Path) -> None:
     workers = {f"w{k}": 10.0 + k for k in range(4)}
     problem, plan = placed_join(tmp_path, workers, hub=450.0, regions=2)
-    whole = from_plan(plan, problem)
+    whole = flow_of(plan)
     groups = sources_of_groups(problem, 8)
     parts = [whole.of_sources(group) for group in groups]
     assert len(parts) == 2

@@ -15,7 +15,7 @@ from needs_rack import require
 
 from nova_core import place
 from nova_core.io.files import write_plan
-from nova_engines.workload import through
+from nova_engines.sources import through
 from nova_harness.engines.kafka import KafkaDeployment
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_kafka import topics
@@ -74,16 +74,17 @@ def test_a_killed_worker(hosts: Hosts, tmp_path: Path) -> None:
     kafka.up()
     try:
         streams = JoinedStreams(problem, measured_by(problem, synthetic(2, regions=1)), traffic)
-        read = through(streams.flow(time.time_ns() // 1_000_000, None), kafka.broker.servers)
+        read = through(streams.sources(time.time_ns() // 1_000_000, None), kafka.broker.servers)
         topics.create(kafka.broker.servers, topics.topics_of(read.sources))
-        (tmp_path / "workload.json").write_text(read.to_json())
+        (tmp_path / "sources.json").write_text(read.to_json())
         on = zip(problem.sources.ids.tolist(), problem.sources.node.tolist(), strict=True)
         kafka.produce(read, {names[node]: [source] for source, node in on})
         (tmp_path / "script.yaml").write_text(
             f"nova_disturbances: 1\nevents: [{{at: 10, what: kill, host: {first}}}]\n"
         )
         command = [sys.executable, "-c", "from nova_core.cli import main; main()", "control", "run"]
-        command += ["problem.yaml", "plan.json", "-i", "rack.yaml", "--workload", "workload.json"]
+        command += ["problem.yaml", "plan.json", "-i", "rack.yaml", "--sources", "sources.json"]
+        command += ["--keys", "7"]
         # A busy machine is no lost host.
         command += ["--for", "40", "--disturb", "script.yaml", "--miss-after", "30", "--json"]
         done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=300)

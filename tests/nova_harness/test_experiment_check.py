@@ -68,7 +68,7 @@ def streams_of(problem: Problem) -> JoinedStreams:
 
 def the_reference(problem: Problem) -> Reference:
     streams = streams_of(problem)
-    flow = streams.flow(START, COUNT / RATE)
+    flow = streams.sources(START, COUNT / RATE)
     assert flow.count == COUNT
     return streams.reference(flow)
 
@@ -176,7 +176,7 @@ def test_latency_counts_from_the_later_due_time(problem: Problem) -> None:
     }
     measured = (START * 1000 + 100_000, START * 1000 + 200_000)
     streams = streams_of(problem)
-    table = streams.samples(plan, streams.flow(START, None), records, measured)
+    table = streams.samples(plan, streams.sources(START, None), records, measured)
     assert table.column("pair").to_pylist() == [1] * 100
     found = summary(table, streams.tuples_per_s(table, measured), measured)
     assert found.results == 50
@@ -198,7 +198,7 @@ def test_no_results_have_no_latency(problem: Problem) -> None:
         )
     }
     streams, measured = streams_of(problem), (0, 1_000_000)
-    table = streams.samples(cut_plan(problem), streams.flow(START, None), empty, measured)
+    table = streams.samples(cut_plan(problem), streams.sources(START, None), empty, measured)
     found = summary(table, streams.tuples_per_s(table, measured), measured)
     assert found.latency_ms.p50 is None
     assert found.throughput_results_per_s == 0

@@ -9,9 +9,10 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 
-from nova_engines.dataflow import from_plan
+from nova_engines.flow import Match
+from nova_engines.flow_of_plan import flow_of
 from nova_harness.engines.spark import SparkDeployment, SparkEngine, SparkJob
 from nova_spark.driver import FLOWING, READY, State
 from nova_spark.realtime import job_of
@@ -96,10 +97,10 @@ def job_on_the_first_node(url: str) -> SparkJob:
     ]
     deployment = Told(Hosts(replace(found, hosts=tuple(hosts))))
     plan = random_plan(1, nodes=1, regions=1)
-    workload = workload_of(plan.problem, 0, seconds=1, window_ms=100)
-    dataflow = from_plan(plan, plan.problem, workload)
+    sources = sources_of(plan.problem, 0, seconds=1)
+    flow = flow_of(plan, Match(100))
     host = ADDRESSES["n_0.x"]
-    tasks = job_of(dataflow, dataflow.sinks[0], workload, ADDRESSES).tasks
+    tasks = job_of(flow, flow.sinks[0], sources, ADDRESSES).tasks
     steps = tuple(
         Step(name, "n_0.x", (STAGES[part],), task, host) for name, (part, task) in tasks.items()
     )
@@ -107,7 +108,7 @@ def job_on_the_first_node(url: str) -> SparkJob:
         "driver.json": State(READY, url=url, application=APPLICATION),
         "0.state.json": State(FLOWING, steps=steps),
     }
-    return SparkJob(SparkEngine(deployment), 0, dataflow, workload)
+    return SparkJob(SparkEngine(deployment), 0, flow, sources)
 
 
 def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
@@ -117,7 +118,7 @@ def test_what_an_earlier_strategy_ran_elsewhere_is_not_held_against_a_later_one(
     told |= answers(EARLIER | LATER)
     placed = job.verify()
     assert placed.ok, placed
-    assert [row.actual for row in placed.rows] == ["n_0.x"] * len(job.dataflow.operators)
+    assert [row.actual for row in placed.rows] == ["n_0.x"] * len(job.flow.operators)
     # Its own tasks elsewhere are noticed still.
     told |= answers(EARLIER | LATER | {13: "12"})
     wrong = [row for row in job.verify().rows if not row.ok]

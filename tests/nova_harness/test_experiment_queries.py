@@ -13,10 +13,10 @@ import pytest
 from query_experiment import WORKLOAD, write_queries
 
 from nova_core.errors import NovaError
-from nova_core.model.plan import Plan
-from nova_engines.query_flow import Readings, from_plan
+from nova_engines.flow import Flow
 from nova_engines.query_results import QueryResults, QueryRows, Span
 from nova_engines.results import ResultRecords
+from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
@@ -35,10 +35,9 @@ class Exact:
 
     name = "exact"
 
-    def __init__(self, plan: Plan, readings: Readings, streams: Any) -> None:
-        self.workload, self.streams = readings, streams
-        self.flow = from_plan(plan)
-        self.document = self.flow.to_json()
+    def __init__(self, flow: Flow, sources: Sources, streams: Any) -> None:
+        self.flow, self.sources, self.streams = flow, sources, streams
+        self.document = flow.to_json()
 
     def await_running(self) -> None:
         pass
@@ -48,7 +47,7 @@ class Exact:
         return compare(nodes, [(name, node, RUNNING) for name, node in nodes.items()])
 
     def look(self) -> bool:
-        return time.time() > self.workload.start_ms / 1000 + 2.2
+        return time.time() > self.sources.start_ms / 1000 + 2.2
 
     def counters(self) -> None:
         pass
@@ -61,10 +60,10 @@ class Exact:
 
     def results(self, scratch: Path) -> ResultRecords:
         ((replayed, _),) = self.streams._replays.values()
-        r, of_query = self.workload, {}
+        r, of_query = self.sources, {}
         for query in self.streams.problem.queries:
             rows = replayed.expected(query)
-            emit = [round(1000 * (r.start_ms + (t - r.first_ms) / r.speed)) for t, *_ in rows]
+            emit = [round(1000 * r.start_ms + r.due_us(t)) for t, *_ in rows]
             arrive = [one + DELAY_US for one in emit]
             spans = [Span(t, at, t, at) for (t, *_), at in zip(rows, emit, strict=True)]
             of_query[query.id] = QueryResults(rows, spans, arrive, complete=True)
@@ -88,13 +87,13 @@ def test_a_cell_of_whole_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     problem = problem_of(document, tmp_path / "problem.yaml")
     streams = workload.streams(problem, traffic, 0)
 
-    def start(plan: Plan, readings: Callable[[int], Readings], name: str) -> Exact:
-        return Exact(plan, readings(round(1000 * time.time()) + 500), streams)
+    def start(flow: Flow, sources: Callable[[int], Sources], name: str) -> Exact:
+        return Exact(flow, sources(round(1000 * time.time()) + 500), streams)
 
     engine: Any = SimpleNamespace(
         name="exact",
         engine_bytes=1,
-        start_queries=start,
+        start=start,
         deployment=SimpleNamespace(
             hosts=SimpleNamespace(inventory=inventory), prepare_results=lambda: None
         ),

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from needs_flink import require
 from needs_kafka import kafka
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 from test_builder_e2e import compare
 
 from nova_core.errors import NovaError
 from nova_engines import results
-from nova_engines.dataflow import Dataflow, Operator
-from nova_engines.workload import SourceStream, Workload, partitions_of
-from nova_engines.workload import through as through_broker
+from nova_engines.flow import Flow, Operator
+from nova_engines.sources import Source, Sources, partitions_of
+from nova_engines.sources import through as through_broker
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
 from nova_flink.local_cluster import LocalCluster
@@ -53,17 +53,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def through(broker: Broker, workload: Workload, prefix: str) -> Workload:
+def through(broker: Broker, sources: Sources, prefix: str) -> Sources:
     """The same streams, from Kafka; topics are made."""
     names = {
         one.source: (f"{prefix}-{topic}", number)
         for one, (topic, number) in zip(
-            workload.sources,
-            partitions_of([one.stream for one in workload.sources]),
+            sources.sources,
+            partitions_of([one.stream for one in sources.sources]),
             strict=True,
         )
     }
-    made = through_broker(workload, broker.servers, names)
+    made = through_broker(sources, broker.servers, names)
     topics.create(broker.servers, topics.topics_of(made.sources))
     return made
 
@@ -82,11 +82,11 @@ def test_a_message_that_is_no_tuple(
         producer.send(topic, message, partition=0, timestamp_ms=1000 + number)
     producer.flush()
     producer.close()
-    stream = SourceStream("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
-    workload = Workload((stream,), window_ms=100, start_ms=0, count=6, strict=strict)
-    dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
+    stream = Source("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
+    sources = Sources((stream,), count=6, strict=strict)
+    flow = Flow((Operator("source one", NODES[1], "source", source="one"),))
     with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
-        job = client.submit(dataflow, workload, tmp_path / "results", "unreadable")
+        job = client.submit(flow, sources, tmp_path / "results", "unreadable")
         state = cluster.rest.wait_ended(job, 60)
     found = list(cluster.directory.glob(f"node*/log/dead-letters/{job}.0"))
     if strict:
@@ -121,12 +121,12 @@ def test_reading_begins_where_it_is_to(
 
     def letters(until: int, **where: str) -> list[bytes]:
         """Dead letters of a job that reads up to an offset, or commits it."""
-        stream = SourceStream("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
-        given = Workload((replace(stream, **where),), window_ms=100, start_ms=0)
-        workload = given if "group" in where else replace(given, count=until)
-        dataflow = Dataflow((Operator("source one", NODES[1], "source", source="one"),))
+        stream = Source("one", 1.0, kind="kafka", address=broker.servers, topic=topic)
+        given = Sources((replace(stream, **where),))
+        sources = given if "group" in where else replace(given, count=until)
+        flow = Flow((Operator("source one", NODES[1], "source", source="one"),))
         with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
-            job = client.submit(dataflow, workload, tmp_path / "results", "begins")
+            job = client.submit(flow, sources, tmp_path / "results", "begins")
         if "group" in where:
             late = time.monotonic() + 60
             reader = KafkaConsumer(bootstrap_servers=broker.servers, group_id=where["group"])
@@ -164,26 +164,26 @@ def test_flink_joins_what_comes_through_kafka(
     # About when the job runs: what is due before waits in the broker. A job that came late to
     # shorter streams would have read all before it tells how far.
     start = (int(time.time()) + 3) * 1000
-    given = workload_of(plan.problem, start, seconds=14, window_ms=50)
+    given = sources_of(plan.problem, start, seconds=14)
     # As `nova translate` writes it.
     (tmp_path / "given.json").write_text(given.to_json())
-    written = {"workload": tmp_path / "given.json", "kafka": broker.servers}
+    written = {"sources": tmp_path / "given.json", "kafka": broker.servers, "window_ms": 50}
     translate(plan, plan.problem, tmp_path / "made", **written)
-    job_file = tmp_path / "made" / "job" / "workload.json"
-    workload = Workload.read(job_file)
-    dataflow = Dataflow.read(job_file.with_name("dataflow.json"))
-    topics.create(broker.servers, topics.topics_of(workload.sources))
+    job_file = tmp_path / "made" / "job" / "sources.json"
+    sources = Sources.read(job_file)
+    flow = Flow.read(job_file.with_name("flow.json"))
+    topics.create(broker.servers, topics.topics_of(sources.sources))
     file = tmp_path / "results"
-    sources = [one.source for one in workload.sources]
+    ids = [one.source for one in sources.sources]
     samples = []
     with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
         producer = subprocess.Popen(
-            [sys.executable, "-m", "nova_kafka.produce", job_file, *sources],
+            [sys.executable, "-m", "nova_kafka.produce", job_file, *ids],
             stdout=subprocess.PIPE,
             text=True,
         )
-        job = client.submit(dataflow, workload, file, "kafka")
-    partitions = [(one.topic, one.partition) for one in workload.sources]
+        job = client.submit(flow, sources, file, "kafka")
+    partitions = [(one.topic, one.partition) for one in sources.sources]
     placed = None
     until = time.monotonic() + 60
     while (state := cluster.rest.job(job)["state"]) not in ("FINISHED", "FAILED"):
@@ -191,17 +191,17 @@ def test_flink_joins_what_comes_through_kafka(
         read = cluster.rest.read_offsets(job)
         samples.append(Sample(time.monotonic(), end_offsets(broker.servers, partitions), read))
         if placed is None or not placed.ok:
-            placed = verify(cluster.rest, job, dataflow)
+            placed = verify(cluster.rest, job, flow)
         time.sleep(0.3)
     assert state == "FINISHED", cluster.rest.exceptions(job)
-    assert workload.count is not None
+    assert sources.count is not None
     told, _ = producer.communicate(timeout=30)
-    assert int(told) == len(sources) * workload.count
+    assert int(told) == len(ids) * sources.count
     # All the engine's own account: where operators ran.
     assert placed is not None
     assert placed.ok, placed
 
-    compared = compare(plan, dataflow, workload, file)
+    compared = compare(plan, flow, sources, file)
     assert compared.ok, compared
     assert compared.expected > 0
 
@@ -214,8 +214,8 @@ def test_flink_joins_what_comes_through_kafka(
     assert measured.end_to_end.max() - measured.processing.min() > 1000
 
     # The broker's account: everything came, and the engine told of offsets up to the last.
-    assert end_offsets(broker.servers, partitions) == dict.fromkeys(partitions, workload.count)
-    assert all(s.backlog(p) <= workload.count for s in samples for p in partitions)
+    assert end_offsets(broker.servers, partitions) == dict.fromkeys(partitions, sources.count)
+    assert all(s.backlog(p) <= sources.count for s in samples for p in partitions)
     assert any(s.read.get(p, 0) > 0 for s in samples for p in partitions)
 
 
@@ -224,10 +224,10 @@ def test_a_reader_that_does_not_keep_up_is_back_pressure(broker: Broker) -> None
     from kafka import KafkaConsumer, TopicPartition
 
     problem = random_plan(1, nodes=3, regions=1).problem
-    given = workload_of(problem, int(time.time() * 1000), seconds=30, window_ms=50)
+    given = sources_of(problem, int(time.time() * 1000), seconds=30)
     given = replace(given, sources=(replace(given.sources[0], rate=500.0),), count=2000)
-    workload = through(broker, given, "slow")
-    one = workload.sources[0]
+    sources = through(broker, given, "slow")
+    one = sources.sources[0]
     partition = (one.topic, one.partition)
     samples = []
     consumer = KafkaConsumer(bootstrap_servers=broker.servers, max_poll_records=50)
@@ -235,7 +235,7 @@ def test_a_reader_that_does_not_keep_up_is_back_pressure(broker: Broker) -> None
         consumer.assign([TopicPartition(*partition)])
         consumer.seek_to_beginning()
         sending = subprocess.Popen(
-            [sys.executable, "-c", SENDS, workload.to_json(), one.source], stdout=subprocess.DEVNULL
+            [sys.executable, "-c", SENDS, sources.to_json(), one.source], stdout=subprocess.DEVNULL
         )
         while end_offsets(broker.servers, [partition])[partition] == 0:
             assert sending.poll() is None
@@ -257,9 +257,9 @@ def test_a_reader_that_does_not_keep_up_is_back_pressure(broker: Broker) -> None
 
 SENDS = """
 import sys
-from nova_engines.workload import Workload
+from nova_engines.sources import Sources
 from nova_kafka.produce import produce
-produce(Workload.from_json(sys.argv[1]), sys.argv[2:])
+produce(Sources.from_json(sys.argv[1]), sys.argv[2:])
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from nova_core.errors import NovaError
 from nova_engines.results import FIELDS
-from nova_engines.workload import SourceStream, partitions_of
+from nova_engines.sources import Source, partitions_of
 from nova_kafka.measures import Sample, back_pressure, latencies
 from nova_kafka.topics import topics_of
 
@@ -75,10 +75,10 @@ def test_a_topic_per_stream_with_a_partition_per_source() -> None:
     found = partitions_of(["pressure", "humidity", "pressure"])
     assert found == [("pressure", 0), ("humidity", 0), ("pressure", 1)]
     sources = [
-        SourceStream(str(n), 1.0, kind="kafka", address="a:1", topic=topic, partition=partition)
+        Source(str(n), 1.0, kind="kafka", address="a:1", topic=topic, partition=partition)
         for n, (topic, partition) in enumerate(found)
     ]
-    assert topics_of([*sources, SourceStream("x", 1.0, values=(1.0,))]) == {
+    assert topics_of([*sources, Source("x", 1.0, values=(1.0,))]) == {
         "pressure": 2,
         "humidity": 1,
     }

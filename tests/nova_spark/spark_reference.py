@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from nova_core.model import Plan
-from nova_engines.dataflow import Dataflow
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow
+from nova_engines.sources import Sources
 from nova_spark import results
 from nova_workloads.reference import Comparison, Reference, Results
 from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
 
 
-def tuples_of(workload: Workload, start_ms: int) -> tuple[list[Stream], Tuples]:
+def tuples_of(sources: Sources, start_ms: int) -> tuple[list[Stream], Tuples]:
     """What the sources must emit, by the reference's own schedule."""
     streams, blocks = [], []
-    for number, one in enumerate(workload.sources):
+    for number, one in enumerate(sources.sources):
         value = np.array(one.values)
         stream = Stream(one.sensor, one.region, one.stream, np.arange(len(value)), value)
-        schedule = Schedule(rate=one.rate, start_ms=start_ms, count=workload.count)
+        schedule = Schedule(rate=one.rate, start_ms=start_ms, count=sources.count)
         emitted = all_tuples(schedule, [stream])
         streams.append(stream)
         blocks.append((np.full(len(emitted), number), emitted))
@@ -36,38 +36,39 @@ def tuples_of(workload: Workload, start_ms: int) -> tuple[list[Stream], Tuples]:
 
 def compare(
     plan: Plan,
-    dataflow: Dataflow,
-    workload: Workload,
+    flow: Flow,
+    sources: Sources,
     start_ms: int,
     directory: Path,
 ) -> Comparison:
     """All that was delivered against the reference; every field of a result is looked at."""
     p = plan.problem
-    streams, tuples = tuples_of(workload, start_ms)
+    streams, tuples = tuples_of(sources, start_ms)
     pairs = list(zip(p.matrix.left.tolist(), p.matrix.right.tolist(), strict=True))
+    keys, every = flow.joins[0].match
     reference = Reference(
         streams,
         tuples,
-        workload.window_ms,
-        keys=workload.keys,
-        every=workload.every,
+        flow.boundary_ms,
+        keys=keys,
+        every=every,
         pairs=pairs,
     )
     delivered = []
-    for number, sink in enumerate(dataflow.sinks):
+    for number, sink in enumerate(flow.sinks):
         r = results.read(directory / str(number))
         pair = plan.instances.pair[r["instance"]]
         assert set(p.nodes.ids[p.sink_node[pair]].tolist()) <= {sink.node}
         assert (r["left_source"] == p.matrix.left[pair]).all()
         assert (r["right_source"] == p.matrix.right[pair]).all()
-        if workload.sources[0].kind == "replay":
+        if sources.sources[0].kind == "replay":
             assert (r["waited_us"] == 0).all()
         else:
             assert (r["waited_us"] > 0).all()
         for side in ("left", "right"):
             source, sequence = r[f"{side}_source"], r[f"{side}_sequence"]
             assert (r[f"{side}_value"] == 1000 * source + sequence % 7).all()
-            rate = np.array([one.rate for one in workload.sources])[source]
+            rate = np.array([one.rate for one in sources.sources])[source]
             due = start_ms * 1000 + np.floor(sequence * 1e6 / rate)
             # Sources emit as soon as they can.
             assert (r[f"{side}_emit_us"] >= due).all()

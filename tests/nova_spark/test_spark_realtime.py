@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_plans import NODES, flowing, random_plan
+from random_plans import NODES, match_of, random_plan, sources_of
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import FILTER, RELAY, SELECT, Dataflow, Operator, from_plan
-from nova_engines.workload import Workload
+from nova_engines.flow import CUT, RELAY, SELECT, Flow, Operator
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources
 from nova_spark.realtime import Job, job_of
 
 ADDRESSES = {f"n_{i}.x": f"10.0.0.{i}" for i in range(NODES)}
@@ -30,29 +31,26 @@ def passes(sequence: int, low: list[float], high: list[float]) -> bool:
     return not low or any(a <= at < b for a, b in zip(low, high, strict=True))
 
 
-def sent_by(dataflow: Dataflow, name: str) -> tuple[str, set[int]]:
+def sent_by(flow: Flow, name: str) -> tuple[str, set[int]]:
     """The source, and the tuples of it that an operator hands on."""
-    one = {each.name: each for each in dataflow.operators}[name]
+    one = {each.name: each for each in flow.operators}[name]
     if not one.inputs:
         return one.source, set(SEQUENCES)
-    before = [sent_by(dataflow, each) for each in one.inputs]
+    before = [sent_by(flow, each) for each in one.inputs]
     tuples = set(chain.from_iterable(each for _, each in before))
-    if one.kind in (FILTER, SELECT):
-        low, high = (list(each) for each in zip(*one.intervals, strict=True))
-        tuples = {each for each in tuples if passes(each, low, high)}
+    if one.kind in (CUT, SELECT):
+        tuples = {each for each in tuples if passes(each, list(one.low), list(one.high))}
     return before[0][0], tuples
 
 
-def received(
-    job: Job, piece: dict[str, Any], side: str, workload: Workload
-) -> tuple[str, set[int]]:
+def received(job: Job, piece: dict[str, Any], side: str, sources: Sources) -> tuple[str, set[int]]:
     """The same, of a side of a piece of a job."""
     document, tuples, names = job.document, [], set()
     for source in document["sources"]:
         for output in source["outputs"]:
             if output["path"] in piece[side]:
                 assert document["paths"][output["path"]]["left"] == (side == "left")
-                names.add(workload.sources[source["number"]].source)
+                names.add(sources.sources[source["number"]].source)
                 tuples += [one for one in SEQUENCES if passes(one, output["low"], output["high"])]
     (name,) = names
     # None comes twice: what instances share is sent once.
@@ -65,27 +63,30 @@ def received(
 @settings(max_examples=30, deadline=None)
 def test_a_job_is_what_the_dataflow_is(seed: int, routes: bool, sinks: int) -> None:
     plan = random_plan(seed, nodes=NODES, routes=routes, sinks=sinks)
-    workload = flowing(seed, plan.problem, 0)
-    dataflow = from_plan(plan, plan.problem, workload)
-    jobs = [job_of(dataflow, sink, workload, ADDRESSES) for sink in dataflow.sinks]
+    sources, match = sources_of(plan.problem, 0), match_of(seed)
+    flow = flow_of(plan, match)
+    jobs = [job_of(flow, sink, sources, ADDRESSES) for sink in flow.sinks]
     instances = []
-    for job, sink in zip(jobs, dataflow.sinks, strict=True):
-        assert job.document["host"] == ADDRESSES[sink.node]
+    for job, sink in zip(jobs, flow.sinks, strict=True):
+        document = job.document
+        assert document["host"] == ADDRESSES[sink.node]
+        told = document["window_ms"], document["keys"], document["every"]
+        assert told == (match.window_ms, match.keys, match.every)
         for group in job.document["groups"]:
             for piece in group["pieces"]:
                 instances.append(piece["instance"])
-                join = dataflow.joins[piece["instance"]]
+                join = flow.joins[piece["instance"]]
                 assert group["host"] == ADDRESSES[join.node]
                 for side, inputs in (("left", join.inputs), ("right", join.right)):
-                    sent = [sent_by(dataflow, one) for one in inputs]
+                    sent = [sent_by(flow, one) for one in inputs]
                     wanted = sent[0][0], set(chain.from_iterable(each for _, each in sent))
-                    assert received(job, piece, side, workload) == wanted
-        _tasks_are_at_their_nodes(job, dataflow)
-    assert sorted(instances) == list(range(len(dataflow.joins)))
-    assert {name for job in jobs for name in job.tasks} == {one.name for one in dataflow.operators}
+                    assert received(job, piece, side, sources) == wanted
+        _tasks_are_at_their_nodes(job, flow)
+    assert sorted(instances) == list(range(len(flow.joins)))
+    assert {name for job in jobs for name in job.tasks} == {one.name for one in flow.operators}
 
 
-def _tasks_are_at_their_nodes(job: Job, dataflow: Dataflow) -> None:
+def _tasks_are_at_their_nodes(job: Job, flow: Flow) -> None:
     d = job.document
     hosts = {
         "source": [one["host"] for one in d["sources"]],
@@ -93,7 +94,7 @@ def _tasks_are_at_their_nodes(job: Job, dataflow: Dataflow) -> None:
         "sink": [d["host"]],
         **{hop["name"]: hop["hosts"] for hop in (*d["inputs"], *d["results"])},
     }
-    nodes = {one.name: one for one in dataflow.operators}
+    nodes = {one.name: one for one in flow.operators}
     for name, (part, task) in job.tasks.items():
         assert hosts[part][task] == ADDRESSES[nodes[name].node], name
         assert part.startswith("hop ") == (nodes[name].kind == RELAY)
@@ -104,14 +105,14 @@ def _tasks_are_at_their_nodes(job: Job, dataflow: Dataflow) -> None:
             for one in d["sources"]
             if any(output["path"] == number for output in one["outputs"])
         )
-        _passes(dataflow, begin, [hop["hosts"][hop["slots"][number]] for hop in d["inputs"]])
+        _passes(flow, begin, [hop["hosts"][hop["slots"][number]] for hop in d["inputs"]])
         assert 0 <= path["group"] < len(d["groups"])
 
 
-def _passes(dataflow: Dataflow, begin: str, hosts: list[str]) -> None:
+def _passes(flow: Flow, begin: str, hosts: list[str]) -> None:
     if not hosts:
         return
-    known = {each.name: each for each in dataflow.operators}
+    known = {each.name: each for each in flow.operators}
 
     def walk(one: Operator) -> list[str]:
         if one.kind != RELAY:
@@ -119,7 +120,7 @@ def _passes(dataflow: Dataflow, begin: str, hosts: list[str]) -> None:
         (before,) = one.inputs
         return [*walk(known[before]), ADDRESSES[one.node]]
 
-    ways = [walk(one) for one in dataflow.operators]
+    ways = [walk(one) for one in flow.operators]
     assert any(
         way[0] == begin and way[1:] + [way[-1]] * (len(hosts) - len(way) + 1) == hosts
         for way in ways
@@ -128,20 +129,18 @@ def _passes(dataflow: Dataflow, begin: str, hosts: list[str]) -> None:
 
 def test_what_cannot_run_is_refused() -> None:
     plan = random_plan(2, nodes=NODES)
-    workload = flowing(2, plan.problem, 0)
-    dataflow = from_plan(plan, plan.problem, workload)
+    sources, flow = sources_of(plan.problem, 0), flow_of(plan, match_of(2))
     with pytest.raises(NovaError, match=r"node 'n_\d\.x': it has no address"):
-        job_of(dataflow, dataflow.sinks[0], workload, {})
-    sockets = tuple(replace(one, kind="socket", address="a:1") for one in workload.sources)
+        job_of(flow, flow.sinks[0], sources, {})
+    sockets = tuple(replace(one, kind="socket", address="a:1") for one in sources.sources)
     with pytest.raises(NovaError, match="kind 'socket': Spark replays, or reads Kafka"):
-        job_of(dataflow, dataflow.sinks[0], replace(workload, sources=sockets), ADDRESSES)
-    surging = tuple(replace(one, surges=((1.0, 2.0, 3.0),)) for one in workload.sources)
+        job_of(flow, flow.sinks[0], replace(sources, sources=sockets), ADDRESSES)
+    surging = tuple(replace(one, surges=((1.0, 2.0, 3.0),)) for one in sources.sources)
     with pytest.raises(NovaError, match="surges: Spark replays at one rate"):
-        job_of(dataflow, dataflow.sinks[0], replace(workload, sources=surging), ADDRESSES)
+        job_of(flow, flow.sinks[0], replace(sources, sources=surging), ADDRESSES)
     crowded = random_plan(3, nodes=1, regions=60)
-    workload = flowing(3, crowded.problem, 0)
-    dataflow = from_plan(crowded, crowded.problem, workload)
+    sources, flow = sources_of(crowded.problem, 0), flow_of(crowded, match_of(3))
     with pytest.raises(
         NovaError, match=r"host 10\.0\.0\.0: \d+ tasks of Spark's; it has 128 slots"
     ):
-        job_of(dataflow, dataflow.sinks[0], workload, ADDRESSES)
+        job_of(flow, flow.sinks[0], sources, ADDRESSES)

@@ -16,13 +16,14 @@ import pytest
 from click.testing import CliRunner
 from needs import skip_or_fail
 from random_plans import NODES as NUMBER
-from random_plans import flowing, plan_of, random_plan, seeds, workload_of
+from random_plans import match_of, plan_of, random_plan, seeds, sources_of
 from spark_reference import compare
 
 from nova_core.model import Plan
-from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.documents import from_json, write_json
-from nova_engines.workload import Workload, through
+from nova_engines.flow import Flow, Match
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources, through
 from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
@@ -63,12 +64,12 @@ class Driver:
             assert time.monotonic() < until, found
             time.sleep(0.1)
 
-    def order(self, dataflow: Dataflow, workload: Workload) -> tuple[str, Path]:
+    def order(self, flow: Flow, sources: Sources) -> tuple[str, Path]:
         """Its state's file, and the directory of results."""
         number = next(self.numbers)
         order = {
-            "dataflow": dataflow.to_json(),
-            "workload": workload.to_json(),
+            "flow": flow.to_json(),
+            "sources": sources.to_json(),
             "results": str(self.orders / f"results-{number}"),
             "checkpoints": str(self.orders / f"state-{number}"),
         }
@@ -77,10 +78,12 @@ class Driver:
         unfinished.replace(self.orders / f"{number}.order.json")
         return f"{number}.state.json", self.orders / f"results-{number}"
 
-    def run(self, plan: Plan, workload: Workload, *states: str) -> tuple[Dataflow, State, Path]:
-        dataflow = from_plan(plan, plan.problem, workload)
-        name, directory = self.order(dataflow, workload)
-        return dataflow, self.await_state(name, *states), directory
+    def run(
+        self, plan: Plan, match: Match, sources: Sources, *states: str
+    ) -> tuple[Flow, State, Path]:
+        flow = flow_of(plan, match)
+        name, directory = self.order(flow, sources)
+        return flow, self.await_state(name, *states), directory
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +125,17 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     driver: Driver, tmp_path: Path, seed: int
 ) -> None:
     plan = plan_of(seed)
-    workload = flowing(seed, plan.problem, 0)
-    dataflow, state, results = driver.run(plan, workload, FINISHED)
-    compared = compare(plan, dataflow, workload, state.start_ms, results)
+    sources = sources_of(plan.problem, 0)
+    flow, state, results = driver.run(plan, match_of(seed), sources, FINISHED)
+    compared = compare(plan, flow, sources, state.start_ms, results)
     assert compared.ok, compared
     assert compared.expected > 0
 
     told = driver.await_state("driver.json", READY)
-    rest, planned = Rest(told.url, told.application), _nodes(dataflow)
+    rest, planned = Rest(told.url, told.application), _nodes(flow)
     found = verify(rest, state.steps, planned)
     assert found.ok, found
-    assert len(found.rows) == len(dataflow.operators)
+    assert len(found.rows) == len(flow.operators)
     assert all(row.actual for row in found.rows)
     record = tmp_path / "record.json"
     write_json(record, Record(told.url, told.application, tuple(state.steps)))
@@ -149,18 +152,18 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     # A plan that leaves nodes out is not blamed for what the one before it ran there.
     alone = random_plan(seed, nodes=1, regions=1)
     assert alone.problem.nodes.ids.tolist() == NODES[:1] != sorted(set(planned.values()))
-    one_second = workload_of(alone.problem, 0, seconds=1, window_ms=100)
-    dataflow, state, _ = driver.run(alone, one_second, FINISHED)
-    planned = _nodes(dataflow)
+    one_second = sources_of(alone.problem, 0, seconds=1)
+    flow, state, _ = driver.run(alone, Match(100), one_second, FINISHED)
+    planned = _nodes(flow)
     found = verify(rest, state.steps, planned, driver.addresses)
     assert found.ok, found
-    assert len(found.rows) == len(dataflow.operators)
+    assert len(found.rows) == len(flow.operators)
     assert all(row.actual for row in found.rows)
     assert not verify(rest, state.steps, planned).ok
 
 
-def _nodes(dataflow: Dataflow) -> dict[str, str]:
-    return {one.name: one.node for one in dataflow.operators}
+def _nodes(flow: Flow) -> dict[str, str]:
+    return {one.name: one.node for one in flow.operators}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -170,21 +173,21 @@ def test_plans_through_kafka(driver: Driver, tmp_path: Path, seed: int) -> None:
     plan = plan_of(seed)
     with local_broker(tmp_path / "broker") as broker:
         start_ms = int(time.time() * 1000)
-        workload = through(flowing(seed, plan.problem, start_ms), broker.servers)
-        topics.create(broker.servers, topics.topics_of(workload.sources))
-        dataflow = from_plan(plan, plan.problem, workload)
+        sources = through(sources_of(plan.problem, start_ms), broker.servers)
+        topics.create(broker.servers, topics.topics_of(sources.sources))
+        flow = flow_of(plan, match_of(seed))
         # What is due before Spark is ready waits in the broker.
-        (tmp_path / "workload.json").write_text(workload.to_json())
-        ids = [one.source for one in workload.sources]
-        produce = [sys.executable, "-m", "nova_kafka.produce", str(tmp_path / "workload.json")]
+        (tmp_path / "sources.json").write_text(sources.to_json())
+        ids = [one.source for one in sources.sources]
+        produce = [sys.executable, "-m", "nova_kafka.produce", str(tmp_path / "sources.json")]
         with subprocess.Popen([*produce, *ids], stdout=subprocess.DEVNULL) as sending:
-            name, results = driver.order(dataflow, workload)
+            name, results = driver.order(flow, sources)
             state = driver.await_state(name, FINISHED)
             assert sending.wait(30) == 0
-    compared = compare(plan, dataflow, workload, start_ms, results)
+    compared = compare(plan, flow, sources, start_ms, results)
     assert compared.ok, compared
     assert compared.expected > 0
-    assert state.read == dict.fromkeys(ids, workload.count)
+    assert state.read == dict.fromkeys(ids, sources.count)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -196,21 +199,20 @@ def test_a_message_that_is_no_tuple(driver: Driver, tmp_path: Path, strict: bool
     from nova_kafka.produce import MESSAGE
 
     plan = random_plan(1, nodes=1, regions=1)
-    given = flowing(1, plan.problem, 0)
-    given = replace(given, strict=strict, window_ms=1000, keys=1, every=1, count=3)
+    given = replace(sources_of(plan.problem, 0), strict=strict, count=3)
     with local_broker(tmp_path / "broker") as broker:
-        workload = through(given, broker.servers)
-        topics.create(broker.servers, topics.topics_of(workload.sources))
+        sources = through(given, broker.servers)
+        topics.create(broker.servers, topics.topics_of(sources.sources))
         producer = KafkaProducer(bootstrap_servers=broker.servers)
-        for one in workload.sources:
+        for one in sources.sources:
             for number in range(3):
                 good = MESSAGE.pack(number, 1000, 1.0)
                 message = b"short" if number == 1 and one.stream == "pressure" else good
                 producer.send(one.topic, message, partition=one.partition, timestamp_ms=1000)
         producer.flush()
         producer.close()
-        dataflow = from_plan(plan, plan.problem, workload)
-        name, directory = driver.order(dataflow, workload)
+        flow = flow_of(plan, Match(1000))
+        name, directory = driver.order(flow, sources)
         if strict:
             with pytest.raises(AssertionError, match="offset 1: 5 bytes are no tuple"):
                 driver.await_state(name, FINISHED)
@@ -223,18 +225,18 @@ def test_a_message_that_is_no_tuple(driver: Driver, tmp_path: Path, strict: bool
 
 def test_an_order_that_cannot_run_leaves_the_driver(driver: Driver) -> None:
     plan = random_plan(2, nodes=NUMBER)
-    given = flowing(2, plan.problem, 0)
+    given = sources_of(plan.problem, 0)
     sockets = tuple(replace(one, kind="socket", address="a:1") for one in given.sources)
-    _, state, _ = driver.run(plan, replace(given, sources=sockets), FAILED)
+    _, state, _ = driver.run(plan, match_of(2), replace(given, sources=sockets), FAILED)
     assert "Spark replays, or reads Kafka" in state.why
     assert driver.process.poll() is None
 
 
 def test_an_order_is_ended(driver: Driver) -> None:
     plan = random_plan(1, nodes=1, regions=1)
-    dataflow = from_plan(plan, plan.problem)
-    endless = replace(flowing(1, plan.problem, 0), count=None)
-    name, _ = driver.order(dataflow, endless)
+    flow = flow_of(plan, match_of(1))
+    endless = replace(sources_of(plan.problem, 0), count=None)
+    name, _ = driver.order(flow, endless)
     driver.await_state(name, FLOWING)
     (driver.orders / name.replace("state.json", "end")).touch()
     driver.await_state(name, ENDED)

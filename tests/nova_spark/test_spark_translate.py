@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import yaml
 from needs import skip_or_fail
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 from random_queries import random_problem, random_query_plan
 
 from nova_core.engines import load
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow, Match
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources
 from nova_kafka.home import broker_home
 from nova_spark.translate import translate
 
@@ -28,9 +29,8 @@ def test_a_directory_for_every_node_and_the_job(tmp_path: Path) -> None:
     options = {"window_ms": "20", "spark_home": "/opt/spark"}
     written = load("spark").translate(plan, plan.problem, target, options)
     assert sorted(p for p in target.rglob("*") if p.is_file()) == written
-    flow = Dataflow.read(target / "job" / "dataflow.json")
-    assert flow == from_plan(plan, plan.problem)
-    assert Workload.read(target / "job" / "workload.json").window_ms == 20
+    flow = Flow.read(target / "job" / "flow.json")
+    assert flow == flow_of(plan, Match(20))
     assert len(list((target / "nodes").iterdir())) == len(flow.nodes)
     assert len(list(target.rglob("master.sh"))) == 1
     for script in target.rglob("*.sh"):
@@ -59,12 +59,12 @@ assert "RealTimeJoin.scala" in sources, sources
     subprocess.run([sys.executable, "-c", script, modules], check=True, cwd=tmp_path)
 
 
-def test_a_given_workload_is_used(tmp_path: Path) -> None:
+def test_given_sources_are_used(tmp_path: Path) -> None:
     plan = random_plan(2)
-    workload = workload_of(plan.problem, 5000, seconds=1, window_ms=10, keys=3)
-    (tmp_path / "w.json").write_text(workload.to_json())
-    translate(plan, plan.problem, tmp_path / "out", workload=tmp_path / "w.json")
-    assert Workload.read(tmp_path / "out" / "job" / "workload.json") == workload
+    sources = sources_of(plan.problem, 5000, seconds=1)
+    (tmp_path / "w.json").write_text(sources.to_json())
+    translate(plan, plan.problem, tmp_path / "out", sources=tmp_path / "w.json")
+    assert Sources.read(tmp_path / "out" / "job" / "sources.json") == sources
 
 
 def test_sources_read_kafka(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_sources_read_kafka(tmp_path: Path) -> None:
     topics = {"kafka": "10.0.0.9:9092", "topics": "pressure-0=mine:3", "strict": "yes"}
     translate(plan, plan.problem, tmp_path / "out", **topics)
     job = tmp_path / "out" / "job"
-    workload = Workload.read(job / "workload.json")
-    assert workload.strict
+    sources = Sources.read(job / "sources.json")
+    assert sources.strict
     read = {
-        one.source: (one.kind, one.address, one.topic, one.partition) for one in workload.sources
+        one.source: (one.kind, one.address, one.topic, one.partition) for one in sources.sources
     }
     assert read["pressure-0"] == ("kafka", "10.0.0.9:9092", "mine", 3)
     assert read["humidity-1"] == ("kafka", "10.0.0.9:9092", "humidity", 0)
@@ -111,11 +111,11 @@ def test_hosts_have_the_problem_s_addresses_and_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"window": 1}, "option 'window': unknown; Spark takes workload, window_ms"),
+        ({"window": 1}, "option 'window': unknown; Spark takes sources, window_ms"),
         ({"window_ms": "a"}, "option window_ms: 'a': expected a whole number"),
         ({"window_ms": 0}, "window_ms 0: expected 1 to "),
         ({"coordinator": "x"}, "option coordinator: 'x' is no node"),
-        ({"workload": "/nowhere.json"}, r"/nowhere\.json: no such file"),
+        ({"sources": "/nowhere.json"}, r"/nowhere\.json: no such file"),
         ({"work": "here"}, "work_directory: 'here': expected an absolute path"),
         ({"slots": 0}, "option 'slots': unknown"),
         ({"topics": "a=b:0"}, "there is no broker"),

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needs import skip_or_fail
-from random_plans import random_plan, workload_of
+from random_plans import random_plan, sources_of
 from spark_reference import compare
 
-from nova_engines.dataflow import Dataflow
 from nova_engines.documents import read
+from nova_engines.flow import Flow
 from nova_spark import results
 from nova_spark.engine import SPARK
 from nova_spark.rest import registered
@@ -36,18 +36,19 @@ def test_scripts_start_the_plan(tmp_path: Path) -> None:
     host = np.array([f"{network}.{i + 1}" for i in range(3)])
     problem = replace(plan.problem, nodes=replace(plan.problem.nodes, host=host))
     plan = replace(plan, problem=problem)
-    workload = workload_of(problem, 0, seconds=2, window_ms=100)
-    (tmp_path / "w.json").write_text(workload.to_json())
+    sources = sources_of(problem, 0, seconds=2)
+    (tmp_path / "w.json").write_text(sources.to_json())
     target = tmp_path / "out"
     translate(
         plan,
         problem,
         target,
-        workload=tmp_path / "w.json",
+        sources=tmp_path / "w.json",
+        window_ms=100,
         work=str(tmp_path / "work" / "{node}"),
         results=str(tmp_path / "results"),
     )
-    dataflow = Dataflow.read(target / "job" / "dataflow.json")
+    flow = Flow.read(target / "job" / "flow.json")
     sink = host[int(problem.joins.sink[0])]
     nodes = sorted((target / "nodes").iterdir(), key=lambda one: not (one / "master.sh").exists())
     try:
@@ -71,12 +72,12 @@ def test_scripts_start_the_plan(tmp_path: Path) -> None:
         for node in nodes:
             subprocess.run([node / "stop.sh"], check=True, timeout=30)
     start_ms = int(done.stderr.partition("tuples flow from ")[2].split()[0])
-    compared = compare(plan, dataflow, workload, start_ms, tmp_path / "results")
+    compared = compare(plan, flow, sources, start_ms, tmp_path / "results")
     assert compared.ok, compared
     assert compared.expected > 0
     assert len(results.read(tmp_path / "results" / "0"))
     steps = read(tmp_path / "record.json", Record).steps
     assert {step.name: step.node for step in steps if step.stages} == {
-        one.name: one.node for one in dataflow.operators
+        one.name: one.node for one in flow.operators
     }
     assert sys.executable in (target / "job" / "run.sh").read_text()

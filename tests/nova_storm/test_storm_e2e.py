@@ -18,8 +18,9 @@ from test_builder_e2e import compare
 
 from nova_core.model import Plan
 from nova_engines import results
-from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.workload import Workload
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import Sources
 from nova_storm.flux import topology
 from nova_storm.nimbus import StormError
 from nova_storm.verification import await_running, of_name
@@ -46,15 +47,15 @@ class Run:
         self.plan: Plan = random_plans.plan_of(seed)
         # Half of what is to come is due at once, the other half while the topology runs.
         start_ms = (int(time.time()) + 2) * 1000
-        self.workload: Workload = random_plans.flowing(seed, self.plan.problem, start_ms)
-        self.dataflow: Dataflow = from_plan(self.plan, self.plan.problem, self.workload)
+        self.sources: Sources = random_plans.sources_of(self.plan.problem, start_ms)
+        self.flow: Flow = flow_of(self.plan, random_plans.match_of(seed))
         self.document = directory / f"{self.name}.yaml"
-        made = topology(self.dataflow, self.workload, str(self.file), self.name)
+        made = topology(self.flow, self.sources, str(self.file), self.name)
         self.document.write_text(yaml.safe_dump(made, sort_keys=False))
 
     def await_end(self) -> None:
         """Until every sink has said that nothing more will come."""
-        ends = [Path(f"{p}.end") for p in self.dataflow.result_files(str(self.file)).values()]
+        ends = [Path(f"{p}.end") for p in self.flow.result_files(str(self.file)).values()]
         until = time.monotonic() + DONE_S
         while not all(end.exists() for end in ends):
             assert time.monotonic() < until, f"{self.name}: not done after {DONE_S} s"
@@ -62,7 +63,7 @@ class Run:
 
     def check(self) -> int:
         """What was delivered is what the reference has; how much that is."""
-        compared = compare(self.plan, self.dataflow, self.workload, self.file)
+        compared = compare(self.plan, self.flow, self.sources, self.file)
         assert compared.ok, (self.name, compared)
         return compared.expected
 
@@ -71,7 +72,7 @@ def check_placed(cluster: LocalCluster, run: Run) -> None:
     """Once all executors run, nimbus has each where the plan has it."""
     until = time.monotonic() + DONE_S
     while True:
-        nodes = run.dataflow.placement
+        nodes = run.flow.placement
         placed = await_running(cluster.nimbus, run.name, nodes, cluster.addresses, DONE_S)
         # Executors outlive a nimbus that ends; what the new one's scheduler says comes later.
         if placed.note or time.monotonic() > until:
@@ -117,8 +118,8 @@ def test_placement_outlives_nimbus(cluster: LocalCluster, tmp_path: Path) -> Non
 def test_a_sink_that_cannot_write_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
     run = Run(4, tmp_path)
     # Without end, so that there is always more to write.
-    endless = replace(run.workload, count=None)
-    document = topology(run.dataflow, endless, str(run.file), run.name)
+    endless = replace(run.sources, count=None)
+    document = topology(run.flow, endless, str(run.file), run.name)
     run.document.write_text(yaml.safe_dump(document, sort_keys=False))
     cluster.nimbus.submit(run.document)
     check_placed(cluster, run)

@@ -12,9 +12,10 @@ from local_storm import LocalCluster
 from needs_storm import require
 from random_queries import START_MS, random_problem, random_query_plan, seeds
 
-from nova_engines.query_flow import Readings, from_plan
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.query_results import read_rows
-from nova_storm.query_flux import topology
+from nova_engines.sources import READINGS, Source, Sources
+from nova_storm.flux import topology
 from nova_storm.verification import await_running
 from nova_workloads.queries.readings import connection, load, write_encoded
 from nova_workloads.queries.reference import compare, expected
@@ -37,24 +38,23 @@ def test_random_queries_deliver_the_reference(
     cluster: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
     problem = random_problem(seed, tmp_path)
-    flow = from_plan(random_query_plan(seed, problem))
+    flow = flow_of(random_query_plan(seed, problem))
     database = connection()
     load(database, problem, tmp_path)
     files = write_encoded(database, problem, tmp_path)
     # As fast as it is taken, or at twice the speed it was read.
     start_ms, speed = int(time.time() * 1000) + 15_000, 2.0 * (seed % 2)
-    readings = Readings(files, first_ms=START_MS, start_ms=start_ms, speed=speed)
+    made_of = tuple(Source(one, kind=READINGS, path=file) for one, file in files.items())
+    sources = Sources(made_of, start_ms, first_ms=START_MS, speed=speed)
     name, file = f"queries-{seed}", tmp_path / "out" / "results"
     document = tmp_path / "topology.yaml"
-    made = topology(flow, readings, str(file), name)
+    made = topology(flow, sources, str(file), name)
     document.write_text(yaml.safe_dump(made, sort_keys=False, allow_unicode=True), "utf-8")
     cluster.nimbus.submit(document)
     try:
         placed = await_running(cluster.nimbus, name, flow.placement, cluster.addresses, DONE_S)
         assert placed.ok, placed
-        written = {
-            one.query: flow.result_files(str(file))[one.name] for one in flow.of_kind("sink")
-        }
+        written = {one.query: flow.result_files(str(file))[one.name] for one in flow.sinks}
         until = time.monotonic() + DONE_S
         while not all(Path(f"{path}.end").exists() for path in written.values()):
             assert time.monotonic() < until

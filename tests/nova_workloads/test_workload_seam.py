@@ -13,8 +13,9 @@ from nova_core.errors import NovaError
 from nova_core.io.expressions import Column
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
-from nova_engines.query_flow import Readings, from_plan
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.query_results import QueryResults, QueryRows, Span
+from nova_engines.sources import READINGS
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_workloads.base import Traffic, Workload, names, workload
@@ -80,12 +81,12 @@ def test_a_workload_from_another_package(inventory: Inventory, tmp_path: Path) -
     plan = place(problem, "nova")
     streams: Any = made.streams(problem, traffic, 0)
     assert abs(streams.streams[1].value.mean() - 90) < 1
-    flow = streams.flow(START_MS, 2.0)
-    assert flow.count == 100
+    sources = streams.sources(START_MS, 2.0)
+    assert sources.count == 100
     assert streams.expected_rate == 3 * 50
-    reference = streams.reference(flow)
+    reference = streams.reference(sources)
     assert reference.total == 2 * streams.expected_rate
-    assert streams.compare(plan, flow, empty_records(), finished=True).lost == reference.total
+    assert streams.compare(plan, sources, empty_records(), finished=True).lost == reference.total
 
 
 def empty_records() -> Any:
@@ -124,7 +125,7 @@ def test_queries_are_placed_on_an_inventory(
     assert problem.sources.rate.tolist() == pytest.approx([10, 10, 20, 20], rel=0.05)
     assert [query.sink for query in problem.queries] == ["sink"]
     for strategy in ("nova", "sink", "source"):
-        assert from_plan(place(problem, strategy)).of_kind("sink")
+        assert flow_of(place(problem, strategy)).sinks
 
 
 def test_readings_are_repeated_and_results_compared(
@@ -135,8 +136,8 @@ def test_readings_are_repeated_and_results_compared(
     problem = on(inventory, made, traffic, tmp_path)
     streams: Any = made.streams(problem, traffic, 0)
     assert streams.speed == pytest.approx(2)
-    flow = streams.flow(START_MS + 5000, 4.0)
-    assert isinstance(flow, Readings) and flow.first_ms == START_MS
+    sources = streams.sources(START_MS + 5000, 4.0)
+    assert sources.kinds == {READINGS} and sources.first_ms == START_MS
     # 8 s of event time are replayed of readings of 3 s.
     assert streams.expected_rate == pytest.approx(2 * 2)
     plan = place(problem, "nova")
@@ -159,13 +160,13 @@ def test_readings_are_repeated_and_results_compared(
         late = [at + 2000 for at in emit]
         return QueryRows({"wear": QueryResults(rows, spans, late, complete=True)})
 
-    found = streams.compare(plan, flow, came(rows), finished=True)
+    found = streams.compare(plan, sources, came(rows), finished=True)
     assert found.ok and found.expected == len(rows) == 16, found
-    found = streams.compare(plan, flow, came([*rows[1:], rows[3]]), finished=False)
+    found = streams.compare(plan, sources, came([*rows[1:], rows[3]]), finished=False)
     assert (found.lost, found.duplicated, found.cut_off) == (1, 1, 0)
-    found = streams.compare(plan, flow, came(rows[:-4]), finished=False)
+    found = streams.compare(plan, sources, came(rows[:-4]), finished=False)
     assert (found.lost, found.cut_off) == (0, 4)
-    table = streams.samples(plan, flow, came(rows), (0, 2**60))
+    table = streams.samples(plan, sources, came(rows), (0, 2**60))
     assert table.column("measured").to_pylist() == [True] * 16
     columns = {name: table.column(name).to_numpy() for name in table.column_names}
     due = columns["right_due_us"]

@@ -14,6 +14,8 @@ import msgspec
 
 from nova_core.errors import NovaError
 from nova_core.extensions import Extensions
+from nova_engines.flow import Match
+from nova_engines.sources import READINGS, REPLAY, Sources
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +51,11 @@ class Traffic:
         """Results per tuple of a source."""
         return max(1.0, self.rate * self.window_ms / 1000 / self.keys) / self.every
 
+    @property
+    def match(self) -> Match:
+        """Which tuples of a pair of sources match."""
+        return Match(self.window_ms, self.keys, self.every)
+
     def at(self, rate: float) -> Self:
         """The same at another rate, with about as many results per tuple."""
         keys = max(1, round(self.keys * rate / self.rate / self.every)) * self.every
@@ -63,15 +70,20 @@ class Streams(Protocol):
         """Results/s when everything keeps up."""
         ...
 
-    def flow(
+    @property
+    def match(self) -> Match | None:
+        """Which tuples of its pairs match; None of queries."""
+        ...
+
+    def sources(
         self,
         start_ms: int,
         seconds: float | None,
         *,
         watermark_ms: int = 10,
         buffer_timeout_ms: int = 100,
-    ) -> Any:
-        """The input of an engine: `nova_engines.workload.Workload`, or `Readings` of queries.
+    ) -> Sources:
+        """Where an engine gets the tuples from.
 
         Args:
             start_ms: when the sources begin, ms since the epoch.
@@ -81,25 +93,25 @@ class Streams(Protocol):
         """
         ...
 
-    def compare(self, plan: Plan, flow: Any, records: Any, *, finished: bool) -> Comparison:
+    def compare(self, plan: Plan, sources: Sources, records: Any, *, finished: bool) -> Comparison:
         """Compare the results of a run with the reference.
 
         Args:
             plan: that was run.
-            flow: of `flow`.
+            sources: of `sources`.
             records: results, as the engine returns them.
             finished: whether the run ended by itself.
         """
         ...
 
     def samples(
-        self, plan: Plan, flow: Any, records: Any, measured_us: tuple[int, int]
+        self, plan: Plan, sources: Sources, records: Any, measured_us: tuple[int, int]
     ) -> pa.Table:
         """The results of a run, a row each, as ``samples.parquet`` has them.
 
         Args:
             plan: that was run.
-            flow: of `flow`.
+            sources: of `sources`.
             records: results, as the engine returns them.
             measured_us: begin and end of the measured time, us since the epoch; ``measured`` is
                 true of results whose tuples were due in it.
@@ -119,10 +131,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What an experiment runs; a subclass's fields are what its file may say under ``workload``.
 
     Attributes:
-        queries: whether it is whole queries, which not every engine runs.
+        source: kind of its sources (`nova_engines.sources.KINDS`), which not every engine runs.
     """
 
-    queries: ClassVar[bool] = False
+    source: ClassVar[str] = REPLAY
+
+    @property
+    def queries(self) -> bool:
+        """Whether it is whole queries: their tuples have columns."""
+        return self.source == READINGS
 
     def at(self, base: Path) -> Self:
         """The same with paths relative to a directory."""

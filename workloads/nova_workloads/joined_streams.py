@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Ints, Problem
-    from nova_engines.workload import Pace
-    from nova_engines.workload import Workload as Flow
+    from nova_engines.flow import Match
+    from nova_engines.sources import Pace, Sources
     from nova_workloads.comparison import Comparison
     from nova_workloads.streams import Stream
 
@@ -51,24 +51,28 @@ class JoinedStreams:
         """Results/s of all pairs."""
         return len(self.problem.matrix) * self.traffic.rate * self.traffic.matches
 
-    def flow(
+    @property
+    def match(self) -> Match:
+        """Which tuples match."""
+        return self.traffic.match
+
+    def sources(
         self,
         start_ms: int,
         seconds: float | None,
         *,
         watermark_ms: int = 10,
         buffer_timeout_ms: int = 100,
-    ) -> Flow:
-        """The workload for the engine."""
-        from nova_engines.workload import SourceStream
-        from nova_engines.workload import Workload as Flow
+    ) -> Sources:
+        """Replays for the engine."""
+        from nova_engines.sources import Source, Sources
 
-        traffic = self.traffic
-        return Flow(
-            sources=tuple(
-                SourceStream(
+        rate = self.traffic.rate
+        return Sources(
+            tuple(
+                Source(
                     source=stream.sensor,
-                    rate=traffic.rate,
+                    rate=rate,
                     sensor=stream.sensor,
                     stream=stream.stream,
                     region=stream.region,
@@ -76,33 +80,30 @@ class JoinedStreams:
                 )
                 for stream in self.streams
             ),
-            window_ms=traffic.window_ms,
-            start_ms=start_ms,
-            count=None if seconds is None else math.ceil(seconds * traffic.rate),
-            keys=traffic.keys,
-            every=traffic.every,
+            start_ms,
+            count=None if seconds is None else math.ceil(seconds * rate),
             watermark_ms=watermark_ms,
             buffer_timeout_ms=buffer_timeout_ms,
         )
 
-    def reference(self, flow: Flow) -> Reference:
+    def reference(self, sources: Sources) -> Reference:
         """The join of what the sources emit, which have to end."""
         matrix = self.problem.matrix
         return Reference(
             self.streams,
-            emitted(flow, self.streams),
+            emitted(sources, self.streams),
             self.traffic.window_ms,
             keys=self.traffic.keys,
             every=self.traffic.every,
             pairs=list(zip(matrix.left.tolist(), matrix.right.tolist(), strict=True)),
         )
 
-    def compare(self, plan: Plan, flow: Flow, records: Any, *, finished: bool) -> Comparison:
+    def compare(self, plan: Plan, sources: Sources, records: Any, *, finished: bool) -> Comparison:
         """Results compared with the reference join; also checks the instance of each."""
-        return compare(plan, self.reference(flow), records, finished=finished)
+        return compare(plan, self.reference(sources), records, finished=finished)
 
     def samples(
-        self, plan: Plan, flow: Flow, records: Any, measured_us: tuple[int, int]
+        self, plan: Plan, sources: Sources, records: Any, measured_us: tuple[int, int]
     ) -> pa.Table:
         """Results with the times at which their tuples were due."""
         import pyarrow as pa
@@ -111,8 +112,8 @@ class JoinedStreams:
         inside = np.clip(columns["instance"], 0, max(len(plan.instances) - 1, 0))
         columns["pair"] = plan.instances.pair[inside].astype(np.int32)
         for side in ("left", "right"):
-            due = _due_of(flow, records, side)
-            columns[f"{side}_due_us"] = flow.start_ms * 1000 + due
+            due = _due_of(sources, records, side)
+            columns[f"{side}_due_us"] = sources.start_ms * 1000 + due
         later = np.maximum(columns["left_due_us"], columns["right_due_us"])
         columns["measured"] = (later >= measured_us[0]) & (later < measured_us[1])
         order = ("instance", "pair", "window_ms", "left_sequence", "right_sequence", "left_emit_us",
@@ -147,43 +148,43 @@ def due_us(pace: Pace, sequence: Ints) -> Ints:
     return due
 
 
-def _due_of(flow: Flow, records: Any, side: str) -> Ints:
+def _due_of(sources: Sources, records: Any, side: str) -> Ints:
     """(k,) when the tuples of one side of results are due, us after the start."""
     sequence = records[f"{side}_sequence"]
-    paces = {one.pace for one in flow.sources}
+    paces = {one.pace for one in sources.sources}
     if len(paces) == 1:
         return due_us(paces.pop(), sequence)
     due = np.empty(len(sequence), np.int64)
-    for number, one in enumerate(flow.sources):
+    for number, one in enumerate(sources.sources):
         mine = records[f"{side}_source"] == number
         due[mine] = due_us(one.pace, sequence[mine])
     return due
 
 
 def emitted(
-    flow: Flow, streams: Sequence[Stream], begin_ms: int = 0, end_ms: int | None = None
+    sources: Sources, streams: Sequence[Stream], begin_ms: int = 0, end_ms: int | None = None
 ) -> Tuples:
     """What replays emit, source by source.
 
     Args:
-        flow: of the sources.
+        sources: replays.
         streams: what each of them measures.
         begin_ms: event time of the first tuples, ms since the epoch.
         end_ms: all are before that; None for all that sources emit before they end.
     """
     parts = []
-    for number, (one, stream) in enumerate(zip(flow.sources, streams, strict=True)):
-        first = one.pace.before((begin_ms - flow.start_ms) * 1000)
-        last = flow.count_of(number)
+    for number, (one, stream) in enumerate(zip(sources.sources, streams, strict=True)):
+        first = one.pace.before((begin_ms - sources.start_ms) * 1000)
+        last = sources.count_of(number)
         if end_ms is not None:
-            until = one.pace.before((end_ms - flow.start_ms) * 1000)
+            until = one.pace.before((end_ms - sources.start_ms) * 1000)
             last = until if last is None else min(last, until)
         assert last is not None
         sequence = np.arange(first, max(first, last))
         due = due_us(one.pace, sequence)
         value = stream.value[sequence % len(stream)]
         of = np.full(len(sequence), number)
-        parts.append((of, sequence, flow.start_ms + due // 1000, value, due))
+        parts.append((of, sequence, sources.start_ms + due // 1000, value, due))
     return Tuples(*map(np.concatenate, zip(*parts, strict=True)))
 
 

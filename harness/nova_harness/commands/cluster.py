@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,14 @@ from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
 from nova_engines.names import OWN_JOBS
-from nova_harness.engines.base import DIRECT, runner
+from nova_harness.engines.base import DIRECT, require, runner
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
-    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.flow import Flow, Match
+    from nova_engines.sources import Sources
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_harness.engines.base import Cluster, Engine, Job
     from nova_harness.experiment.limits import Limits
     from nova_workloads.queries.replayed import ReplayedReadings
@@ -48,15 +47,15 @@ at_option = click.option(
     "interface, nimbus' HOST[:PORT], or for Spark 'record', where JOB is the file that the job "
     "keeps.",
 )
-# What flows, see `workload_for`.
+# Where tuples of pairs come from and which match, see `sources_for`.
 flow_options = shared.together(
     "flow",
     dict,
     click.option(
-        "--workload",
+        "--sources",
         "file",
         type=paths.INPUT,
-        help="What flows, as written by `nova translate`; sources begin anew [default: made-up "
+        help="What sources emit, as written by `nova translate`; they begin anew [default: made-up "
         "readings at the problem's rates].",
     ),
     click.option(
@@ -154,16 +153,15 @@ def deploy(
     """
     import msgspec
 
-    from nova_engines.query_flow import QueryFlow
-    from nova_harness.engines.queries import await_end, query_engine, query_records
+    from nova_harness.engines.base import await_end
 
     with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
-        start, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
+        runs, sources, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
+        # Refused before anything is started.
+        require(name, {one.kind for one in runs.operators}, sources(0).kinds)
         with on_hosts(name, place, prepare=True) as (engine, limits):
-            if replay is not None:
-                query_engine(engine)  # refuses before anything is started
             with limits.off():
-                job, replaced = _started(engine, start)
+                job, replaced = _started(engine, runs, sources)
             # Before any wait: the job keeps running when the wait is interrupted.
             _remember(name, engine, job.name, job.document)
             verification = job.verify()
@@ -171,11 +169,8 @@ def deploy(
             if replay is not None and query["check"]:
                 console.say("waiting for the end of the readings")
                 await_end(job)
-                flow_of_job = QueryFlow.from_json(job.document)
-                records: Any = query_records(
-                    partial(query_engine(engine).query_results, flow_of_job), Path(scratch)
-                )
-                compared = replay.compare(records.records)
+                rows: Any = job.results(Path(scratch)).records
+                compared = replay.compare(rows)
             results = engine.deployment.result_file("results")
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
     answer["results"] = results
@@ -199,9 +194,9 @@ def _what_runs(
     seconds: float | None,
     query: dict[str, Any],
     scratch: Path,
-) -> tuple[Callable[[Engine], Job], ReplayedReadings | None]:
-    """A function that starts a plan on an engine; the readings that a plan of queries replays."""
-    from nova_harness.engines.queries import query_engine
+) -> tuple[Flow, Callable[[int], Sources], ReplayedReadings | None]:
+    """A plan's flow, its sources by their start, and the readings that queries replay."""
+    from nova_engines.flow_of_plan import flow_of
     from nova_workloads.queries.replayed import ReplayedReadings
 
     answered = shared.load_problem(problem, None)
@@ -209,32 +204,25 @@ def _what_runs(
     if not answered.queries:
         if query["readings"] is not None or query["check"]:
             raise NovaError("--readings, --check: are for plans of queries with columns")
-        flows = workload_for(answered, **flow, seconds=seconds)
-
-        def start(engine: Engine) -> Job:
-            refuse_unknown(decided, engine)
-            return engine.start(decided, flows, JOB_NAME)
-
-        return start, None
+        sources, match = sources_for(answered, **flow, seconds=seconds)
+        return flow_of(decided, match), sources, None
     if query["readings"] is None:
         raise NovaError("--readings is missing: sources of queries with columns replay readings")
     if flow["file"] is not None or flow["keys"] is not None or seconds is not None:
-        raise NovaError("--workload, --keys, --for: are for plans of joins of pairs")
+        raise NovaError("--sources, --keys, --for: are for plans of joins of pairs")
     replay = ReplayedReadings(answered, query["readings"], scratch, query["speed"])
-
-    def start_queries(engine: Engine) -> Job:
-        refuse_unknown(decided, engine)
-        return query_engine(engine).start_queries(decided, replay.from_time, JOB_NAME)
-
-    return start_queries, replay
+    return flow_of(decided), replay.from_time, replay
 
 
-def _started(engine: Engine, start: Callable[[Engine], Job]) -> tuple[Job, list[str]]:
+def _started(
+    engine: Engine, flow: Flow, sources: Callable[[int], Sources]
+) -> tuple[Job, list[str]]:
     """A job that runs, and those that ran before."""
     engine.up(console.say)
     try:
         replaced = [job for job in _running_jobs(engine) if engine.stop(job)]
-        job = start(engine)
+        refuse_unknown(flow, engine)
+        job = engine.start(flow, sources, JOB_NAME)
         job.await_running()
     finally:
         engine.close()
@@ -380,47 +368,45 @@ def _running_jobs(reached: Cluster, *, foreign: bool = False) -> list[str]:
     return [one.job for one in reached.jobs() if one.runs and (foreign or one.own)]
 
 
-def workload_for(
+def sources_for(
     problem: Problem, file: Path | None, window: int, keys: int | None, seconds: float | None
-) -> Callable[[int], Workload]:
-    """Makes the workload from a start time: of a file, or generated at the problem's rates."""
+) -> tuple[Callable[[int], Sources], Match]:
+    """The sources of pairs from a start time, of a file or made up; and which tuples match."""
     from dataclasses import replace
 
-    from nova_engines.workload import Workload
+    from nova_engines.sources import Sources
     from nova_workloads.base import Traffic
     from nova_workloads.debs import measured_by
     from nova_workloads.joined_streams import JoinedStreams
     from nova_workloads.streams import synthetic
 
-    if file is not None:
-        written = Workload.read(file)
-        return lambda start_ms: replace(written, start_ms=start_ms)
-    if problem.sources.key is None:
-        raise NovaError("the problem's sources have no key to make readings for; give --workload")
     rate = float(problem.sources.rate.max())
-    own = problem.sources.rate.tolist()
     traffic = Traffic(rate, window, keys or max(1, round(rate * window / 1000)))
+    if file is not None:
+        written = Sources.read(file)
+        return lambda start_ms: replace(written, start_ms=start_ms), traffic.match
+    if problem.sources.key is None:
+        raise NovaError("the problem's sources have no key to make readings for; give --sources")
+    own = problem.sources.rate.tolist()
     made_up = synthetic(len(own), regions=len(own) // 2)
     streams = JoinedStreams(problem, measured_by(problem, made_up), traffic)
 
-    def flows(start_ms: int) -> Workload:
-        workload = streams.flow(start_ms, seconds)
-        sources = tuple(replace(s, rate=r) for s, r in zip(workload.sources, own, strict=True))
-        return replace(workload, sources=sources)
+    def starting(start_ms: int) -> Sources:
+        sources = streams.sources(start_ms, seconds)
+        rates = tuple(replace(s, rate=r) for s, r in zip(sources.sources, own, strict=True))
+        return replace(sources, sources=rates)
 
-    return flows
+    return starting, traffic.match
 
 
-def refuse_unknown(plan: Plan, engine: Engine) -> None:
-    """Refuse a plan that uses hosts outside the engine's inventory.
+def refuse_unknown(flow: Flow, engine: Engine) -> None:
+    """Refuse a flow that uses hosts outside the engine's inventory.
 
     Raises:
         NovaError: naming them.
     """
-    from nova_engines.query_flow import flow_of
-
     hosts = engine.deployment.hosts
-    unknown = sorted(set(flow_of(plan).nodes) - {host.name for host in hosts})
+    unknown = sorted(set(flow.nodes) - {host.name for host in hosts})
     if unknown:
         raise NovaError(
             f"inventory {hosts.inventory.name}: has no host {', '.join(unknown)}, which the plan "

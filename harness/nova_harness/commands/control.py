@@ -13,19 +13,19 @@ from nova_core import console, paths
 from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
-from nova_engines.workload import LONGEST_S
+from nova_engines.sources import LONGEST_S
 from nova_harness.commands.cluster import (
     engine_option,
     flow_options,
     on_hosts,
     refuse_unknown,
-    workload_for,
+    sources_for,
 )
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
-    from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.flow import Flow
     from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
@@ -157,6 +157,7 @@ def run(
     Resumes the job of an existing --state directory. Exit code 1 when results were lost, doubled
     or wrong.
     """
+    from nova_engines.flow_of_plan import flow_of
     from nova_harness.control.controller import WARM_UP_S, Controller, controlled
     from nova_harness.control.deciding import Tuning, rehearse
     from nova_harness.control.disturbances import (
@@ -175,10 +176,11 @@ def run(
     answered = shared.load_problem(problem, None)
     refuse_queries(answered)
     decided = shared.load_plan(plan, answered)
-    flows = workload_for(answered, **flow, seconds=None)(0)
+    starting, match = sources_for(answered, **flow, seconds=None)
+    runs = flow_of(decided, match)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
     events = [] if script is None else script.events
-    flows, added = with_surges(flows, answered, events, 0), added_hosts(events)
+    sources, added = with_surges(starting(0), answered, events, 0), added_hosts(events)
     # They have been added already to a job that is resumed.
     added = [] if ledgers_of(state) else added
     miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
@@ -189,8 +191,8 @@ def run(
         _page(tell["listen"], shown),
         _engine(name, place, state, miss_after) as (engine, limits),
     ):
-        refuse_unknown(decided, engine)
-        _refuse_added(added, decided, engine)
+        refuse_unknown(runs, engine)
+        _refuse_added(added, runs)
         refuse_clocks(engine.deployment.hosts)
         with shared.working():
             rehearse(answered, decided)
@@ -200,7 +202,7 @@ def run(
         with closing(controller), without_workers(engine, added), ExitStack() as disturbing:
             try:
                 with limits.off():
-                    controller.begin(answered, decided, flows, warm_s=WARM_UP_S)
+                    controller.begin(answered, decided, sources, match, warm_s=WARM_UP_S)
                 if script is not None:
                     disturbing.enter_context(closing(controller.disturbed(script)))
                 controller.run(seconds, shown.show)
@@ -277,10 +279,10 @@ def _outcome(controller: Controller, problem: Any, results: Path | None) -> dict
     from nova_harness.control.outcome import outcome, write_csv
 
     ledgers = read_ledgers(controller.directory)
-    observed = outcome(ledgers, controller.hosts, problem, controller.workload)
+    observed = outcome(ledgers, controller.hosts, problem, controller.sources, controller.match)
     if results is not None:
         parts = [part for group in observed.valid for part in group]
-        write_csv(parts, controller.workload, results)
+        write_csv(parts, controller.sources, results)
     return _answer(observed, sum(len(ledger.shares) for ledger in ledgers))
 
 
@@ -316,11 +318,9 @@ def refuse_queries(problem: Problem) -> None:
         )
 
 
-def _refuse_added(added: Sequence[str], plan: Plan, engine: ControlledEngine) -> None:
+def _refuse_added(added: Sequence[str], flow: Flow) -> None:
     """Refuse hosts that a script adds later, where they are used from the beginning."""
-    from nova_engines.dataflow import from_plan
-
-    if used := sorted(set(added).intersection(from_plan(plan, plan.problem).nodes)):
+    if used := sorted(set(added).intersection(flow.nodes)):
         raise NovaError(
             f"--disturb: add: {', '.join(used)}: the plan uses it from the beginning; add a host "
             "that it does not use"

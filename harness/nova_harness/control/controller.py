@@ -26,7 +26,8 @@ from nova_harness.control.sensing import PERIOD_S, STALE_S, HostSensor, HostView
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.workload import Workload
+    from nova_engines.flow import Match
+    from nova_engines.sources import Sources
     from nova_harness.engines.base import ControlledEngine, JobsSeen, JobsWatch
 
 TICK_S = 0.5
@@ -46,7 +47,7 @@ class Controller:
 
     Joins that share no source are jobs of their own: a hand-over replaces only jobs that change,
     and a failure stops only jobs that it hits. Where each job has its own processes, all joins are
-    one job. The directory has the problem, the workload, the ledger of each group's hand-overs, the
+    one job. The directory has the problem, the sources, the ledger of each group's hand-overs, the
     plan of every job and the log; another controller can resume from it.
 
     Args:
@@ -102,15 +103,21 @@ class Controller:
     # --- begin ----------------------------------------------------------------------------------
 
     def begin(
-        self, problem: Problem, plan: Plan, workload: Workload, *, warm_s: float = 0.0
+        self,
+        problem: Problem,
+        plan: Plan,
+        sources: Sources,
+        match: Match,
+        *,
+        warm_s: float = 0.0,
     ) -> None:
         """Deploy the first plan, or resume where another controller ended; first `rehearse`.
 
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
             plan: to begin with.
-            workload: replays, or what is read from Kafka. Without a time of start, it begins when
-                the job runs.
+            sources: replays, or of Kafka. Without a time of start, they begin when the job runs.
+            match: which tuples match.
             warm_s: before the first jobs, run joins on every host for so long: where workers
                 outlive jobs, the first hand-over to a host is faster then. Not with Kafka.
 
@@ -122,7 +129,7 @@ class Controller:
             ledgers = [Ledger.read(group.handover.path) for group in self.groups]
             self.finished = all(ledger.end_ms is not None for ledger in ledgers)
         else:
-            self.deployer.first(problem, plan, workload, warm_s)
+            self.deployer.first(problem, plan, sources, match, warm_s)
         self.decider = Decider(problem, plan, self.tuning)
         flat = np.pad(problem.nodes.position, ((0, 0), (0, 2)))[:, :2].tolist()
         self.positions = {
@@ -130,13 +137,18 @@ class Controller:
         }
         sessions = self.hosts.map(lambda host: self._sessions(host.name))
         self._absent = {name for name, pids in sessions.items() if not pids}
-        self._sensor = HostSensor(self.hosts, sessions, self.workload.control)
+        self._sensor = HostSensor(self.hosts, sessions, self.sources.control)
         self._follow_jobs()
 
     @property
-    def workload(self) -> Workload:
-        """What flows."""
-        return self.deployer.workload
+    def sources(self) -> Sources:
+        """Where tuples come from."""
+        return self.deployer.sources
+
+    @property
+    def match(self) -> Match:
+        """Which of them match."""
+        return self.deployer.match
 
     # --- the loop -------------------------------------------------------------------------------
 
@@ -227,7 +239,7 @@ class Controller:
         """Whether a host has lost its part of a job that has not finished."""
         if status.states[group.running.job.job] == FINISHED:
             return False
-        nodes, views = group.running.target.dataflow.nodes, self.views()
+        nodes, views = group.running.target.flow.nodes, self.views()
         if self.jobs.ends_failed_jobs:
             # An engine's coordinator may be lost while the job runs.
             return not all(seen[node].up for node in nodes)
@@ -276,7 +288,7 @@ class Controller:
 
     def _rates(self) -> dict[str, Rate]:
         """What sources emit."""
-        sources = self.workload.sources
+        sources = self.sources.sources
         return {
             sources[number].source: rate
             for view in self.views().values()
@@ -350,13 +362,13 @@ class Controller:
                     if self._sensor is not None:
                         self._sensor.follow(frozenset(), {})
                 group.failed_at = failed_at
-            needed = (group.due or group.running.target).dataflow.nodes
+            needed = (group.due or group.running.target).flow.nodes
             if missing := sorted(waiting.intersection(needed)):
                 text = f"for {', '.join(missing)}, without which nothing runs"
                 self.log.once(group, "waiting", text)
                 continue
             # An engine that ends failed jobs may do so before it says which host it has lost.
-            nodes = group.running.target.dataflow.nodes
+            nodes = group.running.target.flow.nodes
             known = not ends or any(not seen[name].up or not counted.get(name) for name in nodes)
             if now < group.next_try or (not known and now - group.failed_at < LEARN_S):
                 continue
@@ -390,7 +402,7 @@ class Controller:
     def _follow_jobs(self) -> None:
         """Point the watches at the running jobs."""
         running = [group.running for group in self.groups]
-        self._watch = self.engine.watch([(one.job, one.target.dataflow) for one in running])
+        self._watch = self.engine.watch([(one.job, one.target.flow) for one in running])
         self._follow_results()
         if self._sensor is not None:
             # Not the processes of the previous jobs, which end.
@@ -410,7 +422,7 @@ class Controller:
         if self._sensor is not None:
             workers: dict[str, set[int]] = {}
             for group in self.groups:
-                job, nodes = group.running.job, group.running.target.dataflow.nodes
+                job, nodes = group.running.job, group.running.target.flow.nodes
                 for node, pids in self.engine.processes(job, nodes).items():
                     workers.setdefault(node, set()).update(pids)
             self._sensor.follow(frozenset(one.running.job.job for one in self.groups), workers)

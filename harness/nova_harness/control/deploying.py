@@ -16,11 +16,13 @@ from nova_core.errors import NovaError
 from nova_core.io.files import read_plan, read_problem, write_plan
 from nova_core.io.files import write_problem as write_problem_file
 from nova_core.io.safe_files import make_directory, write_text
-from nova_engines.dataflow import from_plan
+from nova_engines.documents import read, to_json
+from nova_engines.flow import Match
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import FAILED, Handover, HandoverError, Ledger, next_multiple, now_ms
 from nova_engines.names import OWN_JOBS
 from nova_engines.source_orders import ControlledJob
-from nova_engines.workload import Workload
+from nova_engines.sources import REPLAY, Sources
 from nova_harness.control.decision_log import clock
 from nova_harness.control.job_groups import (
     LEDGERS,
@@ -50,7 +52,7 @@ JOB_NAME = "control-"
 BEGIN_MS = 1500
 # A failed hand-over is tried again after so long, and a failed recovery.
 AGAIN_S, ANEW_S = 5.0, 1.0
-WORKLOAD, PROBLEM, JOBS = "workload.json", "problem.json", "jobs"
+SOURCES, MATCH, PROBLEM, JOBS = "sources.json", "match.json", "problem.json", "jobs"
 
 
 class Deployer:
@@ -58,7 +60,7 @@ class Deployer:
 
     Args:
         engine: running, on connected hosts.
-        directory: of a controller: has the problem, the workload, the ledger of each group, and the
+        directory: of a controller: has the problem, the sources, the ledger of each group, and the
             plan of every job.
         log: of the controller.
         changed: callback after other jobs run than before.
@@ -66,7 +68,8 @@ class Deployer:
 
     Attributes:
         groups: joins that are one job each; none before `first` or `resume`.
-        workload: what flows.
+        sources: where tuples come from.
+        match: which of them match.
         jobs: of the engine.
     """
 
@@ -82,7 +85,8 @@ class Deployer:
         self.deployment, self.hosts = engine.deployment, engine.deployment.hosts
         self.files, self.jobs = HostFiles(self.hosts), engine.controlled_jobs
         self.groups: list[Group] = []
-        self.workload: Workload
+        self.sources: Sources
+        self.match: Match
         self._changed = changed
         self._most_jobs = most_jobs if engine.stays_warm else 1
         # Jobs are submitted one after the other.
@@ -103,7 +107,9 @@ class Deployer:
         known = {index for one in ledgers for index, _ in _last(one).job.sources}
         return len(known) == len(joined)
 
-    def first(self, problem: Problem, plan: Plan, workload: Workload, warm_s: float) -> None:
+    def first(
+        self, problem: Problem, plan: Plan, sources: Sources, match: Match, warm_s: float
+    ) -> None:
         """Deploy the first plan; see `nova_harness.control.controller.Controller.begin`.
 
         Raises:
@@ -113,12 +119,13 @@ class Deployer:
         works = {self.deployment.work(host.name) for host in self.hosts}
         if len(works) > 1:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
-        window = workload.window_ms
-        start = workload.start_ms or next_multiple(now_ms(), window)
-        self.workload = replace(
-            workload, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
+        boundary, self.match = flow_of(plan, match).boundary_ms, match
+        start = sources.start_ms or next_multiple(now_ms(), boundary)
+        self.sources = replace(
+            sources, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
         )
-        write_text(self.directory / WORKLOAD, self.workload.to_json())
+        write_text(self.directory / SOURCES, self.sources.to_json())
+        write_text(self.directory / MATCH, to_json(match))
         write_problem_file(problem, self.directory / PROBLEM)
         for job in self.engine.jobs():
             if job.runs and _controlled(job):
@@ -132,13 +139,13 @@ class Deployer:
         shutil.rmtree(self.directory / LEDGERS, ignore_errors=True)
         make_directory(self.directory / LEDGERS)
         self.deployment.prepare_results()
-        replays = all(one.kind == "replay" for one in self.workload.sources)
+        replays = self.sources.kinds == {REPLAY}
         if warm_s and replays and self.engine.stays_warm:
             self._warm_up(problem, warm_s)
         begun = time.monotonic()
-        for number, sources in enumerate(sources_of_groups(problem, self._most_jobs), 1):
+        for number, joined in enumerate(sources_of_groups(problem, self._most_jobs), 1):
             ledger = self.directory / LEDGERS / f"{number}.json"
-            self.groups.append(Group(sources, Handover(self.jobs, self.files, ledger)))
+            self.groups.append(Group(joined, Handover(self.jobs, self.files, ledger)))
         self.aim(plan)
         from_ms = now_ms()
         try:
@@ -148,32 +155,36 @@ class Deployer:
             raise
         for group, running in first.items():
             group.adopt(running)
-        begin = start // window * window
-        if not workload.start_ms:
-            begin = next_multiple(now_ms() + BEGIN_MS, window)
-        _at_once(lambda one: one.handover.first(one.running.job, window, begin), self.groups)
+        begin = start // boundary * boundary
+        if not sources.start_ms:
+            begin = next_multiple(now_ms() + BEGIN_MS, boundary)
+        _at_once(lambda one: one.handover.first(one.running.job, boundary, begin), self.groups)
         took = time.monotonic() - begun
         jobs = ids(self.groups)
         self.log.say("deployed", f"after {took:.1f} s, running: {jobs}", seconds=took)
 
     def _warm_up(self, problem: Problem, seconds: float) -> None:
         """Java loads and compiles meanwhile what later jobs run, up to their end at a boundary."""
-        begun, sources, window = time.monotonic(), self.workload.sources, self.workload.window_ms
+        begun = time.monotonic()
         # Slowly, as every host gets all tuples of a source.
-        slow = [replace(one, rate=min(WARMING_RATE, one.rate), surges=()) for one in sources]
-        workload = replace(self.workload, sources=tuple(slow))
+        slow = [
+            replace(one, rate=min(WARMING_RATE, one.rate), surges=())
+            for one in self.sources.sources
+        ]
+        sources = replace(self.sources, sources=tuple(slow))
         # A host may be without a worker, such as one that a script adds later.
         hosts = [name for name, registered in self.engine.hosts().items() if registered]
         plan = warming_plan(problem, hosts)
-        flow = from_plan(plan, problem, workload)
-        job = self.engine.submit(flow, workload, f"{OWN_JOBS}{WARMING}", WARMING)
+        flow = flow_of(plan, self.match)
+        job = self.engine.submit(flow, sources, f"{OWN_JOBS}{WARMING}", WARMING)
         file = self.deployment.result_file(WARMING)
-        controlled = ControlledJob.of(job.name, flow, workload, file)
+        controlled = ControlledJob.of(job.name, flow, sources, file)
         handover = Handover(self.jobs, self.files, self.directory / f"{WARMING}.json")
         handover.path.unlink(missing_ok=True)
         try:
             job.await_running()
-            handover.first(controlled, window, next_multiple(now_ms(), window))
+            boundary = flow.boundary_ms
+            handover.first(controlled, boundary, next_multiple(now_ms(), boundary))
             time.sleep(seconds)
             try:
                 handover.end()
@@ -192,7 +203,8 @@ class Deployer:
             NovaError: for jobs that no longer exist.
         """
         ledgers = ledgers_of(self.directory)
-        self.workload = Workload.read(self.directory / WORKLOAD)
+        self.sources = Sources.read(self.directory / SOURCES)
+        self.match = read(self.directory / MATCH, Match)
         # Other engines forget killed jobs.
         keeps, exist = self.jobs.ends_failed_jobs, {job.job for job in self.engine.jobs()}
         notes = []
@@ -203,7 +215,7 @@ class Deployer:
                     f"{self.directory}: its job {share.job.job} no longer exists: "
                     f"{self.deployment.ENGINE} was stopped; start again with another --state"
                 )
-            names = (self.workload.sources[index].source for index, _ in share.job.sources)
+            names = (self.sources.sources[index].source for index, _ in share.job.sources)
             group = Group(frozenset(names), Handover(self.jobs, self.files, ledger))
             notes.append(self._resume_group(group))
             self.groups.append(group)
@@ -260,8 +272,8 @@ class Deployer:
     def _known(self, group: Group, share: Share) -> Running:
         """A job of the ledger that another controller may have deployed."""
         plan = self.plan_of(share)
-        flow = from_plan(plan, plan.problem, self.workload)
-        return Running(share.job, Target(plan, flow.of_sources(group.sources)))
+        flow = flow_of(plan, self.match).of_sources(group.sources)
+        return Running(share.job, Target(plan, flow))
 
     def plan_of(self, share: Share) -> Plan:
         """The plan of a job of the ledger, with the problem it was made for."""
@@ -272,7 +284,7 @@ class Deployer:
 
     def aim(self, plan: Plan) -> None:
         """Note which jobs have to be replaced for a plan."""
-        flow = from_plan(plan, plan.problem, self.workload)
+        flow = flow_of(plan, self.match)
         for group in self.groups:
             own = flow.of_sources(group.sources)
             group.due = None if group.runs(own) else Target(plan, own)
@@ -339,10 +351,10 @@ class Deployer:
             name = f"{JOB_NAME}{number}"
             write_problem_file(target.plan.problem, at / f"{name}.problem.json")
             write_plan(target.plan, at / f"{name}.json")
-            workload = self.workload.read_from(from_ms)
-            job = self.engine.submit(target.dataflow, workload, f"{OWN_JOBS}{name}", name)
+            sources = self.sources.read_from(from_ms)
+            job = self.engine.submit(target.flow, sources, f"{OWN_JOBS}{name}", name)
         file = self.deployment.result_file(name)
-        controlled = ControlledJob.of(job.name, target.dataflow, self.workload, file)
+        controlled = ControlledJob.of(job.name, target.flow, self.sources, file)
         try:
             job.await_running()
         except BaseException:

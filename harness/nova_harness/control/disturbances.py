@@ -16,11 +16,11 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.io.syntax import read_typed
-from nova_engines.workload import LONGEST_S
+from nova_engines.sources import LONGEST_S
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
-    from nova_engines.workload import Surge, Workload
+    from nova_engines.sources import Sources, Surge
     from nova_harness.engines.base import ControlledEngine
     from nova_harness.engines.deployment import EngineDeployment
     from nova_testbed.inventory import Inventory
@@ -207,12 +207,12 @@ def _await(holds: Callable[[str], bool], names: Sequence[str]) -> None:
 
 
 def with_surges(
-    workload: Workload, problem: Problem, events: Sequence[Disturbance], begin_s: float
-) -> Workload:
+    sources: Sources, problem: Problem, events: Sequence[Disturbance], begin_s: float
+) -> Sources:
     """The same streams with a script's changes of rates.
 
     Args:
-        workload: replays, of the problem's sources.
+        sources: replays, of the problem's sources.
         problem: with the hosts of these.
         events: of the script.
         begin_s: when it begins, s after the sources.
@@ -221,8 +221,8 @@ def with_surges(
         ScriptError: for a host without sources, or sources that are no replays.
     """
     if all(event.what != "rate" for event in events):
-        return workload
-    if any(one.kind == "kafka" for one in workload.sources):
+        return sources
+    if "kafka" in sources.kinds:
         raise ScriptError("disturbances: rate: sensors that send to Kafka have their own rates")
     nodes = problem.nodes.ids[problem.sources.node].tolist()
     host = dict(zip(problem.sources.ids.tolist(), nodes, strict=True))
@@ -234,10 +234,10 @@ def with_surges(
             begin = begin_s + event.at
             end = begin + (LONGEST_S if event.last is None else event.last)
             surges.setdefault(event.host, []).append((begin, end, event.times or 1.0))
-    sources = [
-        replace(one, surges=tuple(surges.get(host[one.source], ()))) for one in workload.sources
+    surging = [
+        replace(one, surges=tuple(surges.get(host[one.source], ()))) for one in sources.sources
     ]
-    return replace(workload, sources=tuple(sources))
+    return replace(sources, sources=tuple(surging))
 
 
 class Disturbing:

@@ -14,7 +14,7 @@ from nova_engines.handover import Ledger
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.dataflow import Dataflow
+    from nova_engines.flow import Flow
     from nova_engines.handover import Handover
     from nova_engines.source_orders import ControlledJob
 
@@ -28,11 +28,11 @@ class Target:
 
     Attributes:
         plan: of all joins.
-        dataflow: of the group's joins.
+        flow: of the group's joins.
     """
 
     plan: Plan
-    dataflow: Dataflow
+    flow: Flow
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class Group:
         assert self._running is not None
         return self._running
 
-    def runs(self, dataflow: Dataflow) -> bool:
+    def runs(self, flow: Flow) -> bool:
         """Whether its last job has exactly these operators."""
         own = self._running
-        return own is not None and own.target.dataflow.operators == dataflow.operators
+        return own is not None and own.target.flow.operators == flow.operators
 
     def adopt(self, new: Running) -> None:
         """A new job runs; something else may be due already."""
         self._running = new
-        if self.due is not None and self.runs(self.due.dataflow):
+        if self.due is not None and self.runs(self.due.flow):
             self.due = None
         self.failed_at, self.logged, self.next_try = None, False, -math.inf
 

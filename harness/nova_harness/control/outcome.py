@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines import results
-from nova_harness.engines.deployment import fetch_results
+from nova_engines.sources import KAFKA
+from nova_harness.engines.deployment import fetch_results, together
 from nova_harness.results.latencies import percentiles
 from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nova_core.model.problem import Problem
+    from nova_engines.flow import Match
     from nova_engines.handover import Ledger
     from nova_engines.results import ResultRecords
-    from nova_engines.workload import SourceStream, Workload
+    from nova_engines.sources import Source, Sources
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
     from nova_workloads.comparison import Comparison
@@ -65,7 +67,7 @@ class Outcome:
 
 
 def outcome(
-    ledgers: Sequence[Ledger], hosts: Hosts, problem: Problem, workload: Workload
+    ledgers: Sequence[Ledger], hosts: Hosts, problem: Problem, sources: Sources, match: Match
 ) -> Outcome:
     """Fetch the sinks' results, and compare them with the reference join.
 
@@ -73,29 +75,32 @@ def outcome(
         ledgers: of each group of joins: which job's results count; all have ended.
         hosts: connected.
         problem: that was placed.
-        workload: that flowed.
+        sources: whose tuples were joined.
+        match: which of them match.
     """
     came = [delivered(ledger, hosts) for ledger in ledgers]
     valid = [ledger.own(parts) for ledger, parts in zip(ledgers, came, strict=True)]
-    streams = [_stream(one) for one in workload.sources]
+    streams = [_stream(one) for one in sources.sources]
     begin_ms = min(ledger.shares[0].begin_ms for ledger in ledgers)
     end_of = np.full(len(streams), begin_ms)
     for ledger in ledgers:
         end_of[[index for index, _ in ledger.shares[0].job.sources]] = ledger.end_ms
     end_ms = int(end_of.max())
-    if any(one.kind == "kafka" for one in workload.sources):
-        tuples = _sent(workload, begin_ms, end_ms)
+    if KAFKA in sources.kinds:
+        tuples = _sent(sources, begin_ms, end_ms)
     else:
-        tuples = emitted(workload, streams, begin_ms, end_ms)
+        tuples = emitted(sources, streams, begin_ms, end_ms)
     tuples = tuples.take(tuples.time_ms < end_of[tuples.stream])
-    index = [workload.index(name) for name in problem.sources.ids.tolist()]
+    index = [sources.index(name) for name in problem.sources.ids.tolist()]
     pairs = [
         (index[left], index[right])
         for left, right in zip(
             problem.matrix.left.tolist(), problem.matrix.right.tolist(), strict=True
         )
     ]
-    reference = Reference(streams, tuples, workload.window_ms, keys=workload.keys, pairs=pairs)
+    reference = Reference(
+        streams, tuples, match.window_ms, keys=match.keys, every=match.every, pairs=pairs
+    )
     parts = [part for group in valid for part in group]
     compared = reference.compare(map(_delivered, parts))
     later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in parts]
@@ -126,24 +131,24 @@ def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
     return [_fetched(hosts, share.job.results) for share in ledger.shares]
 
 
-def _sent(workload: Workload, begin_ms: int, end_ms: int) -> Tuples:
+def _sent(sources: Sources, begin_ms: int, end_ms: int) -> Tuples:
     """What sensors have sent to Kafka."""
     from nova_kafka.messages import read_back
 
     parts = []
-    for number, one in enumerate(workload.sources):
+    for number, one in enumerate(sources.sources):
         sequence, time_ms, value = read_back(one, begin_ms, end_ms)
-        due_us = 1000 * (time_ms - workload.start_ms)
+        due_us = 1000 * (time_ms - sources.start_ms)
         parts.append((np.full(len(sequence), number), sequence, time_ms, value, due_us))
     return Tuples(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _stream(source: SourceStream) -> Stream:
+def _stream(source: Source) -> Stream:
     value = np.array(source.values)
     return Stream(source.sensor, source.region, source.stream, np.arange(len(value)), value)
 
 
-def write_csv(parts: Sequence[ResultRecords], workload: Workload, path: Path) -> None:
+def write_csv(parts: Sequence[ResultRecords], sources: Sources, path: Path) -> None:
     """Write results, a row each, in the order of their arrival.
 
     Raises:
@@ -154,7 +159,7 @@ def write_csv(parts: Sequence[ResultRecords], workload: Workload, path: Path) ->
 
     from nova_core.io.safe_files import atomic_write
 
-    names = np.array([one.source for one in workload.sources])
+    names = np.array([one.source for one in sources.sources])
     table = pa.table(
         {
             name: names[column] if name.endswith("_source") else column
@@ -174,14 +179,7 @@ def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
             local = Path(scratch) / str(number)
             fetch_results(hosts[node], path, local)
             parts.append(results.read(local))
-    announced = [part.announced for part in parts]
-    failures = [part.failure for part in parts if part.failure is not None]
-    return results.ResultRecords(
-        np.concatenate([part.records for part in parts]),
-        sum(part.truncated_bytes for part in parts),
-        announced=None if None in announced else sum(one or 0 for one in announced),
-        failure="; ".join(failures) or None,
-    )
+    return together(parts)
 
 
 def _delivered(part: ResultRecords) -> Results:

@@ -144,7 +144,7 @@ class HostView:
         alive: whether the engine's processes run; None while unknown.
         works: whether the job's own processes run, and none was restarted; None while unknown.
         read_at: `time.monotonic` of the last reading.
-        rates: of its sources with a new note, by their index in the workload.
+        rates: of its sources with a new note, by their index in `Sources`.
     """
 
     cores: float

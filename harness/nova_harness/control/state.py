@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nova_engines.dataflow import JOIN
+from nova_engines.flow import JOIN
 from nova_harness.control.arrivals import Arrival
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def state_of(controller: Controller, log: list[Entry], kinds: Counter[str]) -> C
         kinds: how many there were of each kind.
     """
     running = [group.running for group in controller.groups]
-    operators = [one for job in running for one in job.target.dataflow.operators]
+    operators = [one for job in running for one in job.target.flow.operators]
     node = {one.name: one.node for one in operators}
     joins = Counter(one.node for one in operators if one.kind == JOIN)
     flows = {

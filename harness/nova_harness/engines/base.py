@@ -14,32 +14,34 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nova_core.errors import NovaError
 from nova_core.extensions import Extensions
+from nova_engines.flow import CUT, JOIN, KINDS, RELAY, SELECT, SINK, SOURCE, Flow
+from nova_engines.sources import Sources
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.dataflow import Dataflow
     from nova_engines.handover import Jobs
-    from nova_engines.query_flow import QueryFlow, Readings
     from nova_engines.results import ResultRecords
     from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import EngineDeployment, Tell
     from nova_harness.results.schema import OperatorCounts
     from nova_testbed.hosts import Hosts
 
 _INSTALLED = Extensions("nova.runners", "engine")
-# Starts a plan, for what flows by its start time, under a name; see `Engine.start`.
-Starter = Callable[["Plan", Callable[[int], Any], str], "Job"]
+# Starts a flow, with its sources by their start time, under a name; see `Engine.start`.
+Starter = Callable[[Flow, Callable[[int], Sources], str], "Job"]
+# Kinds of operators that are joins of pairs, and all.
+PAIRS, ALL = (SOURCE, CUT, SELECT, RELAY, JOIN, SINK), KINDS
 DIRECT, KAFKA = "direct", "kafka"
 # Time for all operators to run, before a run is given up, s.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
 # classes that are loaded for the first time. Later jobs get the last one's time, and some more.
 LEAST_LEAD_SECONDS = 5.0
+POLL_S = 0.5
 
 
 class RunError(NovaError):
@@ -47,7 +49,7 @@ class RunError(NovaError):
 
 
 class Job(Protocol):
-    """A plan that an engine runs."""
+    """A flow that an engine runs."""
 
     @property
     def name(self) -> str:
@@ -55,13 +57,13 @@ class Job(Protocol):
         ...
 
     @property
-    def workload(self) -> Workload | Readings:
-        """What flows, with its start time."""
+    def sources(self) -> Sources:
+        """Its sources, with their start time."""
         ...
 
     @property
     def document(self) -> str:
-        """The plan as the engine runs it, as JSON."""
+        """The flow as the engine runs it, as JSON."""
         ...
 
     def await_running(self) -> None:
@@ -98,7 +100,7 @@ class Job(Protocol):
         ...
 
     def results(self, scratch: Path) -> ResultRecords:
-        """Results that have arrived at the sink.
+        """Results that have arrived at its sinks: of pairs records, of queries rows.
 
         Args:
             scratch: directory for a temporary copy.
@@ -213,12 +215,12 @@ class Engine(Cluster, Protocol):
         """End its processes; returns the hosts that had any."""
         ...
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Run a plan.
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> Job:
+        """Run a flow.
 
         Args:
-            plan: what runs where.
-            workload: what flows, for a start time of the sources, ms since the epoch.
+            flow: what runs where.
+            sources: where its tuples come from, for the sources' start time, ms since the epoch.
             name: of the job.
 
         Raises:
@@ -268,7 +270,7 @@ class SubmittedJob(Protocol):
         ...
 
     @property
-    def dataflow(self) -> Dataflow:
+    def flow(self) -> Flow:
         """Its operators."""
         ...
 
@@ -291,14 +293,12 @@ class ControlledEngine(Engine, Protocol):
         """How long before its first tuple a job is submitted."""
         ...
 
-    def submit(
-        self, dataflow: Dataflow, workload: Workload, name: str, results: str
-    ) -> SubmittedJob:
+    def submit(self, flow: Flow, sources: Sources, name: str, results: str) -> SubmittedJob:
         """Submit a job of joins with its own result file.
 
         Args:
-            dataflow: what runs where.
-            workload: what flows.
+            flow: what runs where.
+            sources: where its tuples come from.
             name: of the job.
             results: name of the file.
 
@@ -311,11 +311,11 @@ class ControlledEngine(Engine, Protocol):
         """Set when hosts that hang or are cut off count as lost; call it before `up`."""
         ...
 
-    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> Job:
+    def job(self, name: str, flow: Flow, sources: Sources) -> Job:
         """A job that already runs."""
         ...
 
-    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> JobsWatch:
+    def watch(self, running: Sequence[tuple[ControlledJob, Flow]]) -> JobsWatch:
         """A watch of running jobs, and what runs where in each."""
         ...
 
@@ -336,34 +336,8 @@ class ControlledEngine(Engine, Protocol):
         ...
 
 
-class QueryEngine(Engine, Protocol):
-    """An engine that also runs queries with columns."""
-
-    def start_queries(self, plan: Plan, readings: Callable[[int], Readings], name: str) -> Job:
-        """Run a plan of queries.
-
-        Args:
-            plan: what runs where.
-            readings: what sources replay, for their start time, ms since the epoch.
-            name: of the job.
-
-        Raises:
-            NovaError: when the engine refuses it; then nothing of it runs.
-        """
-        ...
-
-    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """Results of a job's sinks, by query (`nova_engines.query_results`).
-
-        Args:
-            flow: what it runs.
-            scratch: directory for the copies.
-        """
-        ...
-
-
 class Runner(Protocol):
-    """An engine that can run plans, named by an entry point of ``nova.runners``."""
+    """An engine that can run flows, named by an entry point of ``nova.runners``."""
 
     @property
     def name(self) -> str:
@@ -376,8 +350,13 @@ class Runner(Protocol):
         ...
 
     @property
-    def queries(self) -> bool:
-        """Whether it runs plans of whole queries, with `nova_engines.query_flow.Readings`."""
+    def operators(self) -> Collection[str]:
+        """Kinds of operators that it runs, of `nova_engines.flow.KINDS`."""
+        ...
+
+    @property
+    def sources(self) -> Collection[str]:
+        """Kinds of sources that it runs, of `nova_engines.sources.KINDS`."""
         ...
 
     @property
@@ -433,6 +412,26 @@ def runner(name: str) -> Runner:
     return loaded
 
 
+def require(name: str, operators: Collection[str], sources: Collection[str]) -> None:
+    """Refuse what an engine cannot run.
+
+    Args:
+        name: of the engine.
+        operators: kinds of operators that it is to run.
+        sources: kinds of their sources.
+
+    Raises:
+        NovaError: naming the first kind that it does not run, and engines that do.
+    """
+    for what in ("operators", "sources"):
+        wanted = operators if what == "operators" else sources
+        for kind in sorted(set(wanted) - set(getattr(runner(name), what))):
+            others = [one for one in names() if kind in getattr(runner(one), what)]
+            raise NovaError(
+                f"engine {name}: runs no {what} of kind {kind!r}; {', '.join(others) or 'none'} can"
+            )
+
+
 @contextmanager
 def running(engine: Engine, tell: Tell, *, keep: bool) -> Iterator[Engine]:
     """Run the engine inside the block; end it afterwards unless ``keep``.
@@ -450,6 +449,16 @@ def running(engine: Engine, tell: Tell, *, keep: bool) -> Iterator[Engine]:
             if not keep:
                 tell(f"ending {engine.deployment.ENGINE}")
                 engine.down()
+
+
+def await_end(job: Job) -> None:
+    """Wait for the end of a job whose sources end.
+
+    Raises:
+        RunError: for a job that failed.
+    """
+    while not job.look():
+        time.sleep(POLL_S)
 
 
 class Lead:

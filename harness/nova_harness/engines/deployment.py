@@ -17,14 +17,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from nova_core.errors import NovaError
 from nova_core.programs import PROGRAMS
 from nova_engines import results
+from nova_engines.query_results import QueryRows, read_rows
 from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
 if TYPE_CHECKING:
-    from nova_engines.query_flow import QueryFlow
+    from nova_engines.flow import Flow
     from nova_engines.results import ResultRecords
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
@@ -393,32 +396,38 @@ class EngineDeployment(ABC):
         directory = shlex.quote(f"{self.work(self.sink)}/results")
         self.hosts[self.sink].run(f"rm -rf {directory} && mkdir -p {directory}")
 
-    def read_results(self, name: str, scratch: Path) -> ResultRecords:
-        """A job's results from the sink's host.
-
-        Args:
-            name: of the file there.
-            scratch: directory for a temporary copy, which is removed.
-        """
-        with tempfile.TemporaryDirectory(dir=scratch) as directory:
-            local = Path(directory) / "results"
-            fetch_results(self.hosts[self.sink], self.result_file(name), local)
-            return results.read(local)
-
-    def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> dict[str, Path]:
-        """Copy the result files of a job of queries from its sinks' hosts, by query.
+    def read_results(self, flow: Flow, name: str, scratch: Path) -> ResultRecords:
+        """A job's results from its sinks' hosts: records of pairs, or rows of queries.
 
         Args:
             flow: what the job runs.
             name: of the first sink's file.
-            scratch: directory for the copies.
+            scratch: directory for temporary copies, which are removed.
         """
         files = flow.result_files(self.result_file(name))
-        copies: dict[str, Path] = {}
-        for one in flow.of_kind("sink"):
-            copies[one.query] = local = scratch / f"{len(copies)}.rows"
-            fetch_results(self.hosts[one.node], files[one.name], local)
-        return copies
+        with tempfile.TemporaryDirectory(dir=scratch) as directory:
+            copies = {one: Path(directory) / str(number) for number, one in enumerate(flow.sinks)}
+            for one, local in copies.items():
+                fetch_results(self.hosts[one.node], files[one.name], local)
+            if not flow.has_columns:
+                return together([results.read(local) for local in copies.values()])
+            rows: Any = QueryRows({one.query: read_rows(local) for one, local in copies.items()})
+        return results.ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
+
+
+def together(parts: Sequence[ResultRecords]) -> ResultRecords:
+    """Records of all sinks of a job."""
+    if len(parts) == 1:
+        return parts[0]  # without a copy
+    announced = [part.announced for part in parts]
+    failures = [part.failure for part in parts if part.failure is not None]
+    return results.ResultRecords(
+        np.concatenate([part.records for part in parts]),
+        sum(part.truncated_bytes for part in parts),
+        starts=max(part.starts for part in parts),
+        announced=None if None in announced else sum(one or 0 for one in announced),
+        failure="; ".join(failures) or None,
+    )
 
 
 def fetch_results(host: Host, remote: str, local: Path) -> None:

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nova_core.errors import NovaError
-from nova_engines import query_flow
-from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines import sources as kinds
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.names import is_own_job
 from nova_engines.nodes import MB, Node
-from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
-from nova_engines.workload import Workload
+from nova_engines.sources import Sources
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.controlled_jobs import FlinkJobs
 from nova_flink.names import node_of_task_manager, task_manager
 from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
 from nova_harness.engines.base import (
+    ALL,
     DIRECT,
     KAFKA,
     RUNNING_SECONDS,
@@ -36,7 +37,6 @@ from nova_harness.engines.base import (
 )
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.flink_watch import FlinkWatch
-from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class FlinkRunner:
 
     name = "flink"
     transports = (DIRECT, KAFKA)
-    queries = True
+    operators = ALL
+    sources = kinds.KINDS
     controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
@@ -274,7 +275,7 @@ class FlinkCluster:
 
     def verify(self, job: str, document: str) -> Verification:
         """Where a job's subtasks run."""
-        return verify(self.rest, job, read_flow(document))
+        return verify(self.rest, job, Flow.from_json(document))
 
     def hosts(self) -> dict[str, bool]:
         """TaskManagers."""
@@ -336,29 +337,22 @@ class FlinkEngine(FlinkCluster):
         """End Flink."""
         return self.deployment.down()
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> FlinkJob:
-        """Submit a job."""
-        return self._start(plan, workload, name, pinned=True)
-
-    def start_unpinned(
-        self, plan: Plan, workload: Callable[[int], Workload], name: str
+    def start(
+        self,
+        flow: Flow,
+        sources: Callable[[int], Sources],
+        name: str,
+        results: str = RESULTS,
     ) -> FlinkJob:
-        """Submit a plan's job whose joins Flink places; otherwise as `start`."""
-        return self._start(plan, workload, name, pinned=False)
-
-    def _start(
-        self, plan: Plan, workload: Callable[[int], Workload], name: str, *, pinned: bool
-    ) -> FlinkJob:
-        replay = workload(self.lead.start_ms())
-        dataflow = from_plan(plan, plan.problem, replay)
-        job = self.submit(dataflow if pinned else dataflow.unpinned(), replay, name, RESULTS)
+        """Submit a job; jobs that run at once need result files of their own."""
+        job = self.submit(flow, sources(self.lead.start_ms()), name, results)
         job.lead = self.lead
         return job
 
-    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> FlinkJob:
-        """Submit a job of joins with its own result file."""
-        job = self.client.submit(dataflow, workload, self.deployment.result_file(results), name)
-        return FlinkJob(self, job, dataflow, workload, results)
+    def submit(self, flow: Flow, sources: Sources, name: str, results: str) -> FlinkJob:
+        """Submit a job with its own result file."""
+        job = self.client.submit(flow, sources, self.deployment.result_file(results), name)
+        return FlinkJob(self, job, flow, sources, results)
 
     def miss_after(self, seconds: float) -> None:
         """By its heartbeat."""
@@ -369,11 +363,11 @@ class FlinkEngine(FlinkCluster):
         """For hand-overs."""
         return FlinkJobs(self.rest)
 
-    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> FlinkJob:
+    def job(self, name: str, flow: Flow, sources: Sources) -> FlinkJob:
         """The job of that id."""
-        return FlinkJob(self, name, dataflow, workload)
+        return FlinkJob(self, name, flow, sources)
 
-    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> FlinkWatch:
+    def watch(self, running: Sequence[tuple[ControlledJob, Flow]]) -> FlinkWatch:
         """By its REST interface."""
         return FlinkWatch(self.rest, running)
 
@@ -394,27 +388,6 @@ class FlinkEngine(FlinkCluster):
         words = set(re.findall(r"[\w.-]*[\w-]", " ".join(self.rest.exceptions(job.job))))
         return {node for node in self.deployment.nodes if task_manager(node) in words}
 
-    def start_queries(
-        self,
-        plan: Plan,
-        readings: Callable[[int], Readings],
-        name: str,
-        results: str = RESULTS,
-    ) -> FlinkJob:
-        """Submit a job of queries with columns; concurrent jobs need separate result files."""
-        replay = readings(self.lead.start_ms())
-        flow = query_flow.from_plan(plan)
-        job = self.client.submit(flow, replay, self.deployment.result_file(results), name)
-        started = FlinkJob(self, job, flow, replay, results)
-        started.lead = self.lead
-        return started
-
-    def query_results(
-        self, flow: QueryFlow, scratch: Path, results: str = RESULTS
-    ) -> dict[str, Path]:
-        """Copies of the result files of a job's sinks, by query."""
-        return self.deployment.query_results(flow, results, scratch)
-
     def hosts(self) -> dict[str, bool]:
         """Hosts by their TaskManagers."""
         registered = self.rest.task_managers()
@@ -434,20 +407,14 @@ class FlinkJob:
         self,
         engine: FlinkEngine,
         name: str,
-        flow: Dataflow | QueryFlow,
-        workload: Workload | Readings,
+        flow: Flow,
+        sources: Sources,
         file: str = RESULTS,
     ) -> None:
         self.engine, self.name, self.file = engine, name, file
-        self.flow, self.workload = flow, workload
+        self.flow, self.sources = flow, sources
         self.rest = engine.rest
         self._seen: Verification | None = None
-
-    @property
-    def dataflow(self) -> Dataflow:
-        """The operators of a plan of pairs."""
-        assert isinstance(self.flow, Dataflow)
-        return self.flow
 
     @property
     def document(self) -> str:
@@ -468,8 +435,7 @@ class FlinkJob:
     def look(self) -> bool:
         """Whether it has finished."""
         state = str(self.rest.job(self.name)["state"])
-        again = isinstance(self.workload, Workload) and self.workload.checkpoint_ms > 0
-        starts_again = again and state in FAILING
+        starts_again = self.sources.checkpoint_ms > 0 and state in FAILING
         if state in (*FAILING, "FAILED", "CANCELED", "CANCELLING") and not starts_again:
             raise RunError(f"the job {state.lower()}: {self._why(state)}")
         return state == "FINISHED"
@@ -527,13 +493,12 @@ class FlinkJob:
         }
 
     def discard(self) -> None:
-        """Remove the result files of a job of queries."""
-        assert isinstance(self.flow, QueryFlow)
+        """Remove its result files."""
         d = self.engine.deployment
         files = self.flow.result_files(d.result_file(self.file))
-        for one in self.flow.of_kind(query_flow.SINK):
+        for one in self.flow.sinks:
             path = shlex.quote(files[one.name])
-            d.hosts[one.node].run(f"rm -f {path} {path}.end")
+            d.hosts[one.node].run(f"rm -f {path} {path}.*")
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
         """Messages read per topic and partition."""
@@ -550,8 +515,8 @@ class FlinkJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sinks have written."""
-        if isinstance(self.flow, QueryFlow):
-            flow, file = self.flow, self.file
-            return query_records(lambda d: self.engine.query_results(flow, d, file), scratch)
-        records = self.engine.deployment.read_results(self.file, scratch)
-        return replace(records, dead_letters=self.engine.deployment.dead_letters(self.name))
+        d = self.engine.deployment
+        records = d.read_results(self.flow, self.file, scratch)
+        if self.flow.has_columns:
+            return records
+        return replace(records, dead_letters=d.dead_letters(self.name))

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nova_engines.dataflow import JOIN, SINK
+from nova_engines.flow import JOIN, SINK
 from nova_flink.controlled_jobs import state_of
 from nova_flink.names import node_of_task_manager
 from nova_flink.verification import operators_in
 from nova_harness.engines.base import JobsSeen
 
 if TYPE_CHECKING:
-    from nova_engines.dataflow import Dataflow
+    from nova_engines.flow import Flow
     from nova_engines.source_orders import ControlledJob
     from nova_flink.rest import Rest
 
@@ -43,9 +43,9 @@ class FlinkWatch:
         running: jobs, and what runs where in each.
     """
 
-    def __init__(self, rest: Rest, running: Sequence[tuple[ControlledJob, Dataflow]]) -> None:
+    def __init__(self, rest: Rest, running: Sequence[tuple[ControlledJob, Flow]]) -> None:
         self._rest, self._jobs = rest, [job.job for job, _ in running]
-        self._joins = JoinsWatch([dataflow for _, dataflow in running])
+        self._joins = JoinsWatch([flow for _, flow in running])
         self._slow: Mapping[str, float] = {}
         self._workers: set[str] = set()
         # When workers and joins were last looked at.
@@ -80,11 +80,11 @@ class JoinsWatch:
     of all hosts are held back, or a sink is busy all the time, then the sink's host is too slow.
 
     Args:
-        dataflows: what runs where, in each of the jobs that run at the same time.
+        flows: what runs where, in each of the jobs that run at the same time.
     """
 
-    def __init__(self, dataflows: Sequence[Dataflow]) -> None:
-        operators = [one for dataflow in dataflows for one in dataflow.operators]
+    def __init__(self, flows: Sequence[Flow]) -> None:
+        operators = [one for flow in flows for one in flow.operators]
         parts = [one for one in operators if one.kind in (JOIN, SINK)]
         self._nodes = {one.name: one.node for one in parts}
         self._sinks = {one.name for one in parts if one.kind == SINK}

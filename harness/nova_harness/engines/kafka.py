@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nova_core.errors import NovaError
-from nova_engines.workload import through
+from nova_engines.flow import SOURCE
+from nova_engines.sources import through
 from nova_harness.engines.base import Job, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_kafka import topics
@@ -26,9 +27,9 @@ from nova_kafka.home import VERSION, broker_home
 from nova_kafka.measures import Sample, end_offsets
 
 if TYPE_CHECKING:
-    from nova_core.model.plan import Plan
+    from nova_engines.flow import Flow
     from nova_engines.results import ResultRecords
-    from nova_engines.workload import Workload
+    from nova_engines.sources import Sources
     from nova_harness.engines.base import Engine, Starter
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
@@ -115,27 +116,27 @@ class KafkaDeployment(EngineDeployment):
 
     # --- producers ------------------------------------------------------------------------------
 
-    def produce(self, workload: Workload, sources: Mapping[str, Sequence[str]]) -> None:
+    def produce(self, sources: Sources, ids: Mapping[str, Sequence[str]]) -> None:
         """Replay sources into the broker.
 
         Args:
-            workload: sources of kind ``kafka``.
-            sources: their ids, by host.
+            sources: of kind ``kafka``.
+            ids: theirs, by host.
         """
         with tempfile.TemporaryDirectory(prefix="nova-kafka-") as directory:
-            file = Path(directory) / "workload.json"
-            file.write_text(workload.to_json())
+            file = Path(directory) / "sources.json"
+            file.write_text(sources.to_json())
 
             def start(name: str) -> None:
-                host, remote = self.hosts[name], f"{self.work(name)}/workload.json"
+                host, remote = self.hosts[name], f"{self.work(name)}/sources.json"
                 host.put(file, remote)
-                words = [sys.executable, "-P", "-m", "nova_kafka.produce", remote, *sources[name]]
+                words = [sys.executable, "-P", "-m", "nova_kafka.produce", remote, *ids[name]]
                 command = f"exec {shlex.join(words)}"
                 host.start(
                     command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True
                 )
 
-            self.hosts.map(lambda host: start(host.name) if host.name in sources else None)
+            self.hosts.map(lambda host: start(host.name) if host.name in ids else None)
 
     def end_producers(self) -> None:
         """End producers that still send."""
@@ -168,8 +169,8 @@ class ReadingJob(Job, Protocol):
     """A job of an engine that can read Kafka."""
 
     @property
-    def workload(self) -> Workload:
-        """What flows, with its start time."""
+    def sources(self) -> Sources:
+        """Its sources, with their start time."""
         ...
 
     def read_offsets(self) -> Mapping[tuple[str, int], int]:
@@ -219,38 +220,37 @@ class KafkaEngine:
         """End the engine and the broker."""
         return sorted({*self.engine.down(), *self.kafka.down()})
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> Job:
         """See `Engine.start`."""
-        return self.start_by(self.engine.start, plan, workload, name)
+        return self.start_by(self.engine.start, flow, sources, name)
 
     def start_by(
-        self, start: Starter, plan: Plan, workload: Callable[[int], Workload], name: str
+        self, start: Starter, flow: Flow, sources: Callable[[int], Sources], name: str
     ) -> Job:
         """Create the job's topics, start the job and then the producers.
 
         Args:
             start: starts a job that reads Kafka, as `Engine.start`.
-            plan: as of `Engine.start`, as all that follow.
-            workload: replays, which producers send.
+            flow: as of `Engine.start`, as all that follow.
+            sources: replays, which producers send.
             name: of the job.
         """
         servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
 
-        def read(start_ms: int) -> Workload:
-            return through(workload(start_ms), servers, suffix=suffix)
+        def read(start_ms: int) -> Sources:
+            return through(sources(start_ms), servers, suffix=suffix)
 
         created = read(0).sources
         topics.create(servers, topics.topics_of(created))
-        sources = plan.problem.sources
         hosts: dict[str, list[str]] = {}
-        for source, node in zip(sources.ids.tolist(), sources.node.tolist(), strict=True):
-            hosts.setdefault(str(plan.problem.nodes.ids[node]), []).append(source)
+        for one in flow.of_kind(SOURCE):
+            hosts.setdefault(one.node, []).append(one.source)
         with ExitStack() as undo:
             undo.callback(_drop, servers, created)
-            job = cast("ReadingJob", start(plan, read, name))
+            job = cast("ReadingJob", start(flow, read, name))
             started = _KafkaJob(job, self.kafka)
             undo.callback(started.end)
-            self.kafka.produce(job.workload, hosts)
+            self.kafka.produce(job.sources, hosts)
             started.watch()
             undo.pop_all()
         return cast("Job", started)
@@ -283,7 +283,7 @@ class _KafkaJob:
         self._watching.start()
 
     def _watch(self) -> None:
-        w = self._job.workload
+        w = self._job.sources
         partitions = [(one.topic, one.partition) for one in w.sources]
         begin = w.start_ms / 1000
         end = math.inf if w.count is None else begin + w.count / w.sources[0].rate
@@ -311,7 +311,7 @@ class _KafkaJob:
         if self._watching.is_alive():
             self._watching.join()
         self._kafka.end_producers()
-        _drop(self._kafka.broker.servers, self._job.workload.sources)
+        _drop(self._kafka.broker.servers, self._job.sources.sources)
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sink has written.

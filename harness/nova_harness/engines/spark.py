@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.documents import from_json, read
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
-from nova_harness.engines.base import DIRECT, KAFKA, Engine, JobState, RunError
+from nova_engines.sources import REPLAY, Sources
+from nova_harness.engines.base import DIRECT, KAFKA, PAIRS, Engine, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.hosts import Hosts
 
@@ -61,7 +62,8 @@ class SparkRunner:
 
     name = "spark"
     transports = (DIRECT, KAFKA)
-    queries = False
+    operators = PAIRS
+    sources = (REPLAY, KAFKA)
     controlled = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
@@ -267,14 +269,14 @@ class SparkRecords:
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where tasks ran in the last batches of the job whose record is the file ``job``."""
         record = read(Path(job), Record)
         planned = None
         if document:
-            planned = Dataflow.from_json(document).placement
+            planned = Flow.from_json(document).placement
         rest = Rest(self.address or record.url, record.application)
         return verify(rest, record.steps, planned)
 
@@ -318,15 +320,14 @@ class SparkEngine:
         """End Spark."""
         return self.deployment.down()
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> SparkJob:
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> SparkJob:
         """Give the driver an order, and wait until its first batch has finished."""
-        d, flow = self.deployment, workload(0)
+        d, given = self.deployment, sources(0)
         number = 1 + max(self._numbers(), default=-1)
-        dataflow = from_plan(plan, plan.problem, flow)
         order = {
             "name": name,
-            "dataflow": dataflow.to_json(),
-            "workload": flow.to_json(),
+            "flow": flow.to_json(),
+            "sources": given.to_json(),
             "results": d.result_file(RESULTS),
             "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
         }
@@ -334,9 +335,9 @@ class SparkEngine:
             path = Path(directory) / "order.json"
             path.write_text(json.dumps(order), "utf-8")
             d.hosts[d.sink].put(path, f"{d.orders}/{number}.order.json")
-        job = SparkJob(self, number, dataflow, flow)
+        job = SparkJob(self, number, flow, given)
         try:
-            job.workload = workload(job.await_state().start_ms)
+            job.sources = sources(job.await_state().start_ms)
         except BaseException:
             with suppress(NovaError):
                 job.end()
@@ -345,12 +346,12 @@ class SparkEngine:
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where the tasks of an order's last batches ran."""
         number = int(self._known(job).job)
-        return SparkJob(self, number, Dataflow.from_json(document)).verify()
+        return SparkJob(self, number, Flow.from_json(document)).verify()
 
     def jobs(self) -> list[JobState]:
         """The driver's orders."""
@@ -392,34 +393,34 @@ class SparkJob:
         self,
         engine: SparkEngine,
         number: int,
-        dataflow: Dataflow | None = None,
-        workload: Workload | None = None,
+        flow: Flow | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self.deployment, self.number, self.name = engine.deployment, number, str(number)
-        self._dataflow, self._workload = dataflow, workload
+        self._flow, self._sources = flow, sources
         driver = self.deployment.state("driver.json")
         self._rest = Rest(driver.url, driver.application) if driver else None
 
     @property
-    def dataflow(self) -> Dataflow:
+    def flow(self) -> Flow:
         """The planned operators."""
-        assert self._dataflow is not None
-        return self._dataflow
+        assert self._flow is not None
+        return self._flow
 
     @property
-    def workload(self) -> Workload:
-        """What flows through it; only for a job that this process started."""
-        assert self._workload is not None
-        return self._workload
+    def sources(self) -> Sources:
+        """Where its tuples come from; only of a job that this process started."""
+        assert self._sources is not None
+        return self._sources
 
-    @workload.setter
-    def workload(self, workload: Workload) -> None:
-        self._workload = workload
+    @sources.setter
+    def sources(self, sources: Sources) -> None:
+        self._sources = sources
 
     @property
     def document(self) -> str:
         """Its operators."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     @property
     def rest(self) -> Rest:
@@ -465,7 +466,7 @@ class SparkJob:
     def verify(self) -> Verification:
         """Where the tasks of its last batches ran, as Spark reports it."""
         state = self.await_state()
-        planned = self.dataflow.placement
+        planned = self.flow.placement
         return verify(self.rest, state.steps, planned, self.deployment.configuration.addresses)
 
     def look(self) -> bool:
@@ -479,14 +480,12 @@ class SparkJob:
 
     def operators(self, before: None, after: None) -> list[OperatorCounts]:
         """Where operators run; their counts are unknown."""
-        return [OperatorCounts(name=one.name, node=one.node) for one in self.dataflow.operators]
+        return [OperatorCounts(name=one.name, node=one.node) for one in self.flow.operators]
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
         """Messages that finished batches have read, per topic and partition."""
         read = self.await_state().read
-        return {
-            (one.topic, one.partition): read.get(one.source, 0) for one in self.workload.sources
-        }
+        return {(one.topic, one.partition): read.get(one.source, 0) for one in self.sources.sources}
 
     def end(self) -> None:
         """Stop its queries through the driver."""

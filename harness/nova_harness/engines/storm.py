@@ -14,25 +14,32 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nova_core.errors import NovaError
-from nova_engines import query_flow, results
-from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines import results
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import FAILED, FINISHED, RUNNING
 from nova_engines.installing import java
 from nova_engines.names import is_own_job
-from nova_engines.query_flow import QueryFlow, flow_of, read_flow
-from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobsSeen, JobState, Lead, RunError
+from nova_engines.sources import READINGS, REPLAY, Sources
+from nova_harness.engines.base import (
+    ALL,
+    DIRECT,
+    RUNNING_SECONDS,
+    JobsSeen,
+    JobState,
+    Lead,
+    RunError,
+)
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.host_files import HostFiles
-from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
-from nova_storm import query_flux
 from nova_storm.configuration import ClusterConfiguration, Node
 from nova_storm.flux import topology
 from nova_storm.home import VERSION, StormHome
@@ -42,11 +49,9 @@ from nova_storm.verification import await_running, of_name, verify
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.query_flow import Readings
     from nova_engines.results import ResultRecords
     from nova_engines.source_orders import ControlledJob
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_harness.engines.deployment import Tell
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
@@ -93,7 +98,8 @@ class StormRunner:
 
     name = "storm"
     transports = (DIRECT,)
-    queries = True
+    operators = ALL
+    sources = (REPLAY, READINGS)
     controlled = True
 
     def prepare(self, tell: Tell, transport: str) -> None:
@@ -301,7 +307,7 @@ class StormCluster:
 
     def verify(self, job: str, document: str) -> Verification:
         """Where nimbus has a topology's executors."""
-        flow = read_flow(document)
+        flow = Flow.from_json(document)
         addresses = self._addresses(flow.nodes)
         return verify(self.nimbus.status(), job, flow.placement, addresses)
 
@@ -352,13 +358,9 @@ class StormEngine(StormCluster):
         """End Storm."""
         return self.deployment.down()
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> StormJob:
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> StormJob:
         """Submit a topology."""
-        replay = workload(self.lead.start_ms())
-        dataflow = from_plan(plan, plan.problem, replay)
-        called = _called(name)
-        self._submit(topology(dataflow, replay, self.deployment.result_file(RESULTS), called))
-        job = StormJob(self, called, dataflow, replay)
+        job = self._submit(flow, sources(self.lead.start_ms()), _called(name), RESULTS)
         job.lead = self.lead
         return job
 
@@ -371,20 +373,19 @@ class StormEngine(StormCluster):
         """For hand-overs."""
         return StormJobs(self)
 
-    def submit(self, dataflow: Dataflow, workload: Workload, name: str, results: str) -> StormJob:
-        """Submit a topology of joins with its own result file.
+    def submit(self, flow: Flow, sources: Sources, name: str, results: str) -> StormJob:
+        """Submit a topology with its own result file.
 
         Its name is unique, as it also names its orders and results.
         """
         called = f"{_called(name)}-{time.time_ns() // 1_000_000}"
-        self._submit(topology(dataflow, workload, self.deployment.result_file(results), called))
-        return StormJob(self, called, dataflow, workload)
+        return self._submit(flow, sources, called, results)
 
-    def job(self, name: str, dataflow: Dataflow, workload: Workload) -> StormJob:
+    def job(self, name: str, flow: Flow, sources: Sources) -> StormJob:
         """A topology of that name."""
-        return StormJob(self, name, dataflow, workload)
+        return StormJob(self, name, flow, sources)
 
-    def watch(self, running: Sequence[tuple[ControlledJob, Dataflow]]) -> StormWatch:
+    def watch(self, running: Sequence[tuple[ControlledJob, Flow]]) -> StormWatch:
         """By their sinks' files: every request to nimbus starts a JVM."""
         jobs = [job for job, _ in running]
         return StormWatch(self.controlled_jobs, jobs, self.deployment.missed_after_s)
@@ -412,25 +413,13 @@ class StormEngine(StormCluster):
         """Storm reports no cause."""
         return set()
 
-    def start_queries(self, plan: Plan, readings: Callable[[int], Readings], name: str) -> StormJob:
-        """Submit a topology of queries with columns."""
-        replay = readings(self.lead.start_ms())
-        flow, called = query_flow.from_plan(plan), _called(name)
-        file = self.deployment.result_file(RESULTS)
-        self._submit(query_flux.topology(flow, replay, file, called))
-        job = StormJob(self, called, flow, replay)
-        job.lead = self.lead
-        return job
-
-    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """Copies of the result files of a topology's sinks, by query."""
-        return self.deployment.query_results(flow, RESULTS, scratch)
-
-    def _submit(self, document: dict[str, Any]) -> None:
+    def _submit(self, flow: Flow, sources: Sources, called: str, file: str) -> StormJob:
+        document = topology(flow, sources, self.deployment.result_file(file), called)
         with tempfile.TemporaryDirectory(prefix="nova-storm-") as directory:
             path = Path(directory) / "topology.yaml"
             path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), "utf-8")
             self.nimbus.submit(path)
+        return StormJob(self, called, flow, sources)
 
     def stop(self, job: str) -> str:
         """Kill a topology, and wait until its workers have ended."""
@@ -512,23 +501,11 @@ class StormJob:
 
     lead: Lead | None = None
 
-    def __init__(
-        self,
-        engine: StormEngine,
-        name: str,
-        flow: Dataflow | QueryFlow,
-        workload: Workload | Readings,
-    ) -> None:
+    def __init__(self, engine: StormEngine, name: str, flow: Flow, sources: Sources) -> None:
         self.engine, self.name = engine, name
-        self.flow, self.workload = flow, workload
+        self.flow, self.sources = flow, sources
         self.deployment = engine.deployment
         self._seen: Verification | None = None
-
-    @property
-    def dataflow(self) -> Dataflow:
-        """The components of a plan of pairs."""
-        assert isinstance(self.flow, Dataflow)
-        return self.flow
 
     @property
     def document(self) -> str:
@@ -560,7 +537,7 @@ class StormJob:
         if ended:
             raise RunError(f"Storm{ended}")
         files = self.flow.result_files(self.deployment.result_file(RESULTS))
-        return all(self._ended(one.node, files[one.name]) for one in self.flow.of_kind("sink"))
+        return all(self._ended(one.node, files[one.name]) for one in self.flow.sinks)
 
     def _ended(self, node: str, file: str) -> bool:
         end, failed = shlex.quote(file + results.END), shlex.quote(file + results.FAILED)
@@ -604,9 +581,7 @@ class StormJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sinks have written."""
-        if isinstance(self.flow, QueryFlow):
-            return query_records(partial(self.engine.query_results, self.flow), scratch)
-        return self.deployment.read_results(RESULTS, scratch)
+        return self.deployment.read_results(self.flow, RESULTS, scratch)
 
 
 def _called(name: str) -> str:

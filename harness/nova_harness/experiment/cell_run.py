@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nova_harness.control.disturbances import added_hosts
 from nova_harness.engines.base import ControlledEngine
-from nova_harness.engines.flink import FlinkEngine
 from nova_harness.engines.kafka import KafkaEngine
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
@@ -52,18 +51,20 @@ def place(cell: Cell, problem: Problem, absent: Sequence[str] = ()) -> Plan:
     return replaced(plan, problem=problem)
 
 
-def starter(bed: Bed, cell: Cell, folder: CellFolder) -> Starter | None:
-    """Starts a plan whose joins the engine or a controller places; None for the plan itself."""
+def starter(
+    bed: Bed, cell: Cell, folder: CellFolder, plan: Plan, streams: Streams
+) -> Starter | None:
+    """Starts a flow whose joins the engine or a controller places; None for the plan itself."""
     by = cell.strategy.scheduled_by
     if by == "plan":
         return None
     if by == "engine":
-        assert isinstance(bed.engine, FlinkEngine)
-        return bed.engine.start_unpinned
+        return lambda flow, sources, name: bed.engine.start(flow.unpinned(), sources, name)
     kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
     engine = bed.engine if kafka is None else kafka.engine
     assert isinstance(engine, ControlledEngine)
-    start = Control(engine, folder.path / "control", bed.note).start
+    assert streams.match is not None
+    start = Control(engine, folder.path / "control", bed.note, plan, streams.match).start
     return start if kafka is None else partial(kafka.start_by, start)
 
 
@@ -96,7 +97,7 @@ def run_cell(
             replaced(
                 bed,
                 disturbances=experiment.disturbances,
-                starter=starter(bed, cell, folder),
+                starter=starter(bed, cell, folder, plan, streams),
             ),
             plan,
             streams,
@@ -149,14 +150,14 @@ def write_outcome(
         events=list(outcome.events),
     )
     folder.write("cell", facts)
-    (folder.path / "dataflow.json").write_text(outcome.dataflow)
+    (folder.path / "flow.json").write_text(outcome.flow)
     folder.write("verification", convert(outcome.verification.to_plain(), Verification))
     folder.write("operators", outcome.operators)
-    flow, records, measured_us = outcome.workload, outcome.records, outcome.measured_us
-    samples = streams.samples(plan, flow, records, measured_us)
+    sources, records, measured_us = outcome.sources, outcome.records, outcome.measured_us
+    samples = streams.samples(plan, sources, records, measured_us)
     folder.write_table("samples", samples)
     folder.write_table("hosts", usage_table(outcome.series, outcome.start_ms / 1000))
-    compared = streams.compare(plan, flow, records, finished=outcome.finished)
+    compared = streams.compare(plan, sources, records, finished=outcome.finished)
     folder.write("check", compared)
     kafka = None
     if outcome.samples is not None:

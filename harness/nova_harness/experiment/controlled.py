@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_engines.dataflow import from_plan
 from nova_engines.handover import Ledger
 from nova_engines.results import ResultRecords
 from nova_engines.verification import Verification
@@ -26,8 +25,9 @@ from nova_workloads.joined_streams import instances_of
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Ints
+    from nova_engines.flow import Flow, Match
     from nova_engines.source_orders import ControlledJob
-    from nova_engines.workload import Workload
+    from nova_engines.sources import Sources
     from nova_harness.engines.base import ControlledEngine, Job
     from nova_harness.engines.kafka import ReadingJob
     from nova_harness.results.schema import OperatorCounts
@@ -41,27 +41,32 @@ class Control:
         engine: that runs them.
         directory: of the controller's log and plans; replaced with each job.
         note: callback with the kind and text of each line of the log.
+        plan: to begin with.
+        match: which tuples match.
     """
 
     engine: ControlledEngine
     directory: Path
     note: Callable[[str, str], None]
+    plan: Plan
+    match: Match
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> ControlledRun:
-        """Start the first job; see `Engine.start`."""
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> ControlledRun:
+        """Start the plan's first jobs, which make up a flow; see `Engine.start`."""
         # State of a job that was late or overdue.
         shutil.rmtree(self.directory, ignore_errors=True)
         # Before the job's start is set, as it may take long.
-        rehearse(plan.problem, plan)
+        problem, plan = self.plan.problem, self.plan
+        rehearse(problem, plan)
         controller = Controller(
             self.engine, self.directory, Tuning(), lambda entry: self.note(entry.kind, entry.text)
         )
         try:
-            controller.begin(plan.problem, plan, workload(self.engine.lead.start_ms()))
+            controller.begin(problem, plan, sources(self.engine.lead.start_ms()), self.match)
         except BaseException:
             controller.close()
             raise
-        return ControlledRun(controller, self.engine, plan)
+        return ControlledRun(controller, self.engine, plan, flow)
 
 
 class ControlledRun:
@@ -70,13 +75,15 @@ class ControlledRun:
     Args:
         controller: after its `begin`.
         engine: that runs them.
-        plan: of the first one.
+        plan: of the first ones.
+        flow: of that plan.
     """
 
-    def __init__(self, controller: Controller, engine: ControlledEngine, plan: Plan) -> None:
+    def __init__(
+        self, controller: Controller, engine: ControlledEngine, plan: Plan, flow: Flow
+    ) -> None:
         self._controller, self._engine, self._plan = controller, engine, plan
-        self.workload = controller.workload
-        self.document = from_plan(plan, plan.problem, controller.workload).to_json()
+        self.sources, self.document = controller.sources, flow.to_json()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -88,9 +95,7 @@ class ControlledRun:
     @property
     def _jobs(self) -> list[Job]:
         running = [group.running for group in self._controller.groups]
-        return [
-            self._engine.job(one.job.job, one.target.dataflow, self.workload) for one in running
-        ]
+        return [self._engine.job(one.job.job, one.target.flow, self.sources) for one in running]
 
     def await_running(self) -> None:
         """Begin to control the first job, which runs."""
@@ -177,19 +182,19 @@ class ControlledRun:
 
     def _first_instance(self, own: Plan, job: ControlledJob, records: Any) -> Ints:
         # A job numbers the joins of its own sources only.
-        index = np.array([self.workload.index(name) for name in own.problem.sources.ids.tolist()])
+        index = np.array([self.sources.index(name) for name in own.problem.sources.ids.tolist()])
         left = index[own.problem.matrix.left[own.instances.pair]]
         mine = np.flatnonzero(np.isin(left, [source for source, _ in job.sources]))
         known = (records["instance"] >= 0) & (records["instance"] < len(mine))
         number = np.where(known, mine[np.where(known, records["instance"], 0)], -1)
-        placed = _due(own, self.workload, records) == number
-        return np.where(placed, _due(self._plan, self.workload, records), -1).astype(np.int32)
+        placed = _due(own, self.sources, records) == number
+        return np.where(placed, _due(self._plan, self.sources, records), -1).astype(np.int32)
 
 
-def _due(plan: Plan, workload: Workload, records: Any) -> Ints:
+def _due(plan: Plan, sources: Sources, records: Any) -> Ints:
     """(k,) instance of a plan that has to deliver each result; -1 for a pair of no instance."""
     problem = plan.problem
-    index = np.array([workload.index(name) for name in problem.sources.ids.tolist()])
+    index = np.array([sources.index(name) for name in problem.sources.ids.tolist()])
     instance = np.full(len(records), -1, np.int64)
     left, right = index[problem.matrix.left], index[problem.matrix.right]
     for pair in range(len(left)):

@@ -242,12 +242,11 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         flowing = workload(experiment.workload, f"{where}: workload")
     except NovaError as error:
         raise ExperimentError(str(error)) from None
-    if flowing.queries and (
-        experiment.transport != DIRECT or not runner(experiment.engine).queries
-    ):
+    can = [name for name in names() if flowing.source in runner(name).sources]
+    if flowing.queries and (experiment.transport != DIRECT or experiment.engine not in can):
         raise ExperimentError(
             f"{where}: workload.kind: whole queries run with sources of the engine's own, on "
-            + ", ".join(name for name in names() if runner(name).queries)
+            + ", ".join(can)
         )
     seen: set[str] = set()
     own_flink = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import NovaError
+from nova_engines.flow_of_plan import flow_of
 from nova_harness.control.disturbances import (
     Disturbing,
     added_hosts,
@@ -19,7 +20,6 @@ from nova_harness.control.disturbances import (
     without_workers,
 )
 from nova_harness.engines.base import ControlledEngine, RunError
-from nova_harness.engines.queries import start_job
 from nova_harness.experiment.document import EnginePart
 from nova_harness.experiment.problem import busy_hosts
 from nova_harness.experiment.stress import stressed
@@ -28,9 +28,9 @@ from nova_harness.results.schema import CellEvent
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_engines.query_flow import Readings
+    from nova_engines.flow import Flow
+    from nova_engines.sources import Sources
     from nova_engines.verification import Verification
-    from nova_engines.workload import Workload
     from nova_harness.control.disturbances import Disturbance
     from nova_harness.engines.base import Engine, Job, Starter
     from nova_harness.engines.deployment import EngineDeployment
@@ -77,7 +77,7 @@ class Bed:
         limits: the hosts' CPU limits.
         settings: of the engine.
         disturbances: of hosts in the measured time.
-        starter: starts a plan, instead of `Engine.start`.
+        starter: starts a flow, instead of `Engine.start`.
         events: since the job was started.
     """
 
@@ -93,34 +93,32 @@ class Bed:
         """The engine's processes on the hosts."""
         return self.engine.deployment
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> Job:
-        """Run a plan; see `Engine.start`."""
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> Job:
+        """Run a flow; see `Engine.start`."""
         self.events.clear()
-        if self.starter is not None:
-            return self.starter(plan, workload, name)
-        return start_job(self.engine, plan, workload, name)
+        return (self.starter or self.engine.start)(flow, sources, name)
 
-    def flowing(self, streams: Streams, seconds: float | None) -> Callable[[int], Workload]:
-        """The engine's workload of streams by their start time, for so many seconds."""
+    def sources(self, streams: Streams, seconds: float | None) -> Callable[[int], Sources]:
+        """The engine's sources of streams by their start time, for so many seconds."""
         settings = msgspec.structs.asdict(self.settings)
         del settings["miss_after_s"]
         checkpoint_ms = round(1000 * settings.pop("checkpoint_s"))
 
-        def flow(start_ms: int) -> Any:
-            workload = streams.flow(start_ms, seconds, **settings)
-            return replace(workload, checkpoint_ms=checkpoint_ms) if checkpoint_ms else workload
+        def starting(start_ms: int) -> Sources:
+            sources = streams.sources(start_ms, seconds, **settings)
+            return replace(sources, checkpoint_ms=checkpoint_ms)
 
-        return flow
+        return starting
 
-    def disturbed(self, plan: Plan, streams: Streams, timing: Timing) -> Callable[[int], Workload]:
+    def disturbed(self, plan: Plan, streams: Streams, timing: Timing) -> Callable[[int], Sources]:
         """The same for a run, with the rates of its disturbances.
 
         Raises:
             ScriptError: for a host without sources.
         """
-        flow = self.flowing(streams, timing.warm_up_s + timing.duration_s)
+        sources = self.sources(streams, timing.warm_up_s + timing.duration_s)
         events, begin_s = self.disturbances, timing.warm_up_s
-        return lambda start_ms: with_surges(flow(start_ms), plan.problem, events, begin_s)
+        return lambda start_ms: with_surges(sources(start_ms), plan.problem, events, begin_s)
 
     def note(self, kind: str, text: str) -> None:
         """Log an event."""
@@ -155,8 +153,8 @@ class Outcome:
     """The results of a run.
 
     Attributes:
-        dataflow: what ran, as JSON.
-        workload: what flowed.
+        flow: what ran, as JSON.
+        sources: where its tuples came from.
         job: its id.
         verification: where operators ran.
         records: results that arrived (`nova_engines.results`).
@@ -174,8 +172,8 @@ class Outcome:
         events: during the run.
     """
 
-    dataflow: str
-    workload: Workload | Readings
+    flow: str
+    sources: Sources
     job: str
     verification: Verification
     records: Any
@@ -209,11 +207,12 @@ def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) 
     bed.limits.lift(busy_hosts(plan))
     bed.deployment.prepare_results()
     tell("warming the engine up: deploying")
-    job = start_job(bed.engine, plan, bed.flowing(streams, None), "nova warming up")
+    flow, sources = flow_of(plan, streams.match), bed.sources(streams, None)
+    job = bed.engine.start(flow, sources, "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")
-        _Watch(job).until(max(time.time(), job.workload.start_ms / 1000) + seconds)
+        _Watch(job).until(max(time.time(), job.sources.start_ms / 1000) + seconds)
     finally:
         _end(bed, job)
 
@@ -246,13 +245,13 @@ def run_plan(
     Raises:
         NovaError: naming what failed; then the job is cancelled, and load ends.
     """
-    busy = busy_hosts(plan)
+    busy, flow = busy_hosts(plan), flow_of(plan, streams.match)
     for attempt in range(ATTEMPTS):
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
-        flow = bed.disturbed(plan, streams, timing)
+        sources = bed.disturbed(plan, streams, timing)
         with bed.absent():
-            job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
+            job, late = _running(bed, flow, sources, name, timing.warm_up_s / 2, tell)
             try:
                 run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
                 break
@@ -267,11 +266,11 @@ def run_plan(
     arrived = job.results(scratch)
     if (loss := arrived.loss(finished=run.finished)) is not None:
         raise RunError(loss)
-    start_ms = job.workload.start_ms
+    start_ms = job.sources.start_ms
     begin_us = start_ms * 1000 + round(timing.warm_up_s * 1e6)
     return Outcome(
-        dataflow=job.document,
-        workload=job.workload,
+        flow=job.document,
+        sources=job.sources,
         job=job.name,
         verification=run.verification,
         records=arrived.records,
@@ -318,7 +317,7 @@ def _measured(
     tell: Tell,
 ) -> _Run:
     """Watch a running job during its warm-up, measured time and drain."""
-    start = job.workload.start_ms / 1000
+    start = job.sources.start_ms / 1000
     tightened, begin = start + timing.warm_up_s / 2, start + timing.warm_up_s
     end = begin + timing.duration_s
     recorder = bed.recorder(stress=stress)
@@ -358,8 +357,8 @@ def _measured(
 
 def _running(
     bed: Bed,
-    plan: Plan,
-    workload: Callable[[int], Workload],
+    flow: Flow,
+    sources: Callable[[int], Sources],
     name: str,
     most_late_s: float,
     tell: Tell,
@@ -373,13 +372,13 @@ def _running(
             tell("it took too long; once more")
             bed.deployment.prepare_results()
         tell("deploying")
-        job = bed.start(plan, workload, name)
+        job = bed.start(flow, sources, name)
         try:
             job.await_running()
         except BaseException:
             _end(bed, job)
             raise
-        late = max(0.0, time.time() - job.workload.start_ms / 1000)
+        late = max(0.0, time.time() - job.sources.start_ms / 1000)
         if late <= most_late_s or attempt == ATTEMPTS - 1:
             break
         _end(bed, job)

@@ -16,7 +16,7 @@ from nova_harness.commands.control import require_controlled, run
 from nova_testbed.commands import shared as testbed
 
 VERSION: Final = 1
-FILES = ("problem", "plan", "workload", "inventory")
+FILES = ("problem", "plan", "sources", "inventory")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 _File = Annotated[str, Meta(min_length=1)]
@@ -40,7 +40,7 @@ class Job(
         plan: file.
         inventory: file, or the name of one that comes with Nova.
         engine: its name.
-        workload: file.
+        sources: file.
 
     The others are options of `nova control run` as well, which knows their bounds and defaults.
     """
@@ -49,7 +49,7 @@ class Job(
     plan: _File
     inventory: _File
     engine: str = "flink"
-    workload: _File | UnsetType = UNSET
+    sources: _File | UnsetType = UNSET
     window: int | UnsetType = UNSET
     keys: int | UnsetType = UNSET
     seconds: float | UnsetType = UNSET

@@ -12,8 +12,8 @@ from nova_workloads.queries.reference import ResultRow, compare, expected
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_core.model.queries import Query
-    from nova_engines.query_flow import Readings
     from nova_engines.query_results import QueryRows
+    from nova_engines.sources import Sources
     from nova_workloads.comparison import Comparison
 
 
@@ -53,11 +53,20 @@ class ReplayedReadings:
         self._first_ms = first_ms(self._database, problem)
         self.files = write_encoded(self._database, problem, directory)
 
-    def from_time(self, start_ms: int, watermark_ms: int = 10) -> Readings:
+    def from_time(
+        self, start_ms: int, watermark_ms: int = 10, buffer_timeout_ms: int = 100
+    ) -> Sources:
         """The readings, the first of which is emitted at that time, ms since the epoch."""
-        from nova_engines.query_flow import Readings
+        from nova_engines.sources import READINGS, Source, Sources
 
-        return Readings(self.files, self._first_ms, start_ms, self._speed, watermark_ms)
+        return Sources(
+            tuple(Source(one, kind=READINGS, path=file) for one, file in self.files.items()),
+            start_ms,
+            first_ms=self._first_ms,
+            speed=self._speed,
+            watermark_ms=watermark_ms,
+            buffer_timeout_ms=buffer_timeout_ms,
+        )
 
     def expected(self, query: Query) -> list[ResultRow]:
         """The results of a query over the readings, by DuckDB."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
+from nova_engines.sources import READINGS
 from nova_workloads.base import Traffic, Workload
 from nova_workloads.comparison import EXAMPLES, Comparison
 from nova_workloads.queries.readings import connection, load, span_ms
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.query_flow import Readings
     from nova_engines.query_results import QueryRows
+    from nova_engines.sources import Sources
 
 # Readings travel with the job.
 MOST_BYTES = 8 << 20
@@ -50,7 +51,7 @@ class QueryWorkload(Workload, frozen=True, kw_only=True):
         readings: directory of a file per source or stream.
     """
 
-    queries: ClassVar[bool] = True
+    source: ClassVar[str] = READINGS
 
     file: str
     readings: str
@@ -187,12 +188,14 @@ class QueryStreams:
         folder: of the readings.
         speed: ms of event time per ms.
         expected_rate: results/s of all queries.
+        match: queries say themselves what they join.
     """
 
     problem: Problem
     folder: Path
     speed: float
     expected_rate: float
+    match: None = None
     _replays: dict[float, tuple[ReplayedReadings, tempfile.TemporaryDirectory[str]]] = field(
         default_factory=dict
     )
@@ -214,23 +217,24 @@ class QueryStreams:
             self._replays[seconds] = replayed, directory
         return self._replays[seconds][0]
 
-    def flow(
+    def sources(
         self,
         start_ms: int,
         seconds: float | None,
         *,
         watermark_ms: int = 10,
         buffer_timeout_ms: int = 100,
-    ) -> Readings:
-        """Files of the readings; engines of queries send tuples with each watermark."""
+    ) -> Sources:
+        """Files of the readings."""
         replayed = self._replayed(ENDLESS_S if seconds is None else seconds)
-        return replayed.from_time(start_ms, watermark_ms)
+        return replayed.from_time(start_ms, watermark_ms, buffer_timeout_ms)
 
     def compare(
-        self, plan: Plan, flow: Readings, records: QueryRows, *, finished: bool
+        self, plan: Plan, sources: Sources, records: QueryRows, *, finished: bool
     ) -> Comparison:
         """Results of all queries compared with DuckDB's for the same readings."""
-        replayed = next(one for one, _ in self._replays.values() if one.files == flow.files)
+        files = {one.source: one.path for one in sources.sources}
+        replayed = next(one for one, _ in self._replays.values() if one.files == files)
         compared = replayed.compare(records, finished=finished)
         counts = ("expected", "delivered", "lost", "duplicated", "wrong", "cut_off")
         return Comparison(
@@ -245,7 +249,7 @@ class QueryStreams:
         )
 
     def samples(
-        self, plan: Plan, flow: Readings, records: QueryRows, measured_us: tuple[int, int]
+        self, plan: Plan, sources: Sources, records: QueryRows, measured_us: tuple[int, int]
     ) -> pa.Table:
         """Results; left is the oldest reading of each, right the newest."""
         import pyarrow as pa
@@ -257,8 +261,8 @@ class QueryStreams:
             "arrive_us": records["arrive_us"],
         }
         for side, which in (("left", "oldest"), ("right", "newest")):
-            since = (records[f"{which}_ms"] - flow.first_ms) * 1000 / flow.speed
-            columns[f"{side}_due_us"] = flow.start_ms * 1000 + np.floor(since).astype(np.int64)
+            due = np.floor(sources.due_us(records[f"{which}_ms"])).astype(np.int64)
+            columns[f"{side}_due_us"] = sources.start_ms * 1000 + due
             columns[f"{side}_emit_us"] = records[f"{which}_us"]
         due = columns["right_due_us"]
         columns["measured"] = (due >= measured_us[0]) & (due < measured_us[1])

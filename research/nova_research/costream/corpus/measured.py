@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nova_engines.query_flow import CUT, SELECT, SINK, SOURCE
+from nova_engines.flow import CUT, SELECT, SINK, SOURCE
 from nova_engines.query_results import QueryRows
 from nova_research.costream.training.traces import BEHIND, Labels
 
 if TYPE_CHECKING:
-    from nova_engines.query_flow import Operator, QueryFlow, Readings
+    from nova_engines.flow import Flow, Operator
     from nova_engines.query_results import QueryResults
+    from nova_engines.sources import Sources
     from nova_harness.results.schema import OperatorCounts
 
 
 def labels(
     results: QueryResults | None,
-    readings: Readings,
+    sources: Sources,
     measured_us: tuple[int, int],
     behind_s: float | None,
     *,
@@ -29,7 +30,7 @@ def labels(
 
     Args:
         results: what the query's sink received; None for nothing.
-        readings: what the sources emitted.
+        sources: of its readings.
         measured_us: begin and end of the measured time, us since the epoch.
         behind_s: how far the slowest source was behind when it ended, s; None where unknown.
         failed: whether the query ended with an error. Its sources then emit no more, which is
@@ -46,8 +47,7 @@ def labels(
     count = int(inside.sum())
     if not count:
         return Labels(False, late, 0.0, None, None, 0, behind_s)
-    speed = readings.speed
-    due = readings.start_ms * 1000 + (rows["oldest_ms"] - readings.first_ms) * 1000 / speed
+    due = sources.start_ms * 1000 + sources.due_us(rows["oldest_ms"])
     return Labels(
         True,
         late,
@@ -60,7 +60,7 @@ def labels(
 
 
 def operator_counts(
-    flow: QueryFlow,
+    flow: Flow,
     counts: Sequence[OperatorCounts],
     arrived: Mapping[str, int],
     emitted: Mapping[str, int],
@@ -94,7 +94,7 @@ def operator_counts(
         elif one.source in emitted:
             sent[one.name] = emitted[one.source]
     for one in steps:
-        above = [_step_above(name, by_name) for name in one.inputs]
+        above = [_step_above(name, by_name) for name in (*one.inputs, *one.right)]
         if len(above) == 1:
             # All that is emitted has one consumer.
             both = (sent[above[0]], received[one.name])
@@ -120,7 +120,8 @@ def _id(one: Operator) -> str:
         return one.source
     if one.kind == SINK:
         return f"{one.query}/sink"
-    return one.name.partition("@")[0].rpartition("#")[0] or one.name.partition("@")[0]
+    name = one.name.removeprefix(f"{one.kind} ").partition("@")[0]
+    return name.rpartition("#")[0] or name
 
 
 def cpu_times(text: str) -> tuple[float, float]:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_core.errors import NovaError
-from nova_engines.query_flow import QueryFlow, Readings
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.sources import READINGS, Source, Sources
 from nova_harness.engines.base import Job, RunError
 from nova_research.costream.corpus.measured import idle_share, labels, operator_counts
 from nova_research.costream.corpus.prepared import Prepared, Settings
@@ -20,7 +22,6 @@ from nova_research.costream.corpus.random_queries import FIRST_MS
 from nova_research.costream.training.traces import Labels
 
 if TYPE_CHECKING:
-    from nova_core.model.plan import Plan
     from nova_testbed.inventory import Link
 
 # From submitting the first job to the first reading, s: in the first round, and at least.
@@ -47,14 +48,14 @@ class ReadingsJob(Job, Protocol):
 class SharedEngine(Protocol):
     """An engine that runs several jobs of queries at once."""
 
-    def start_queries(
-        self, plan: Plan, readings: Callable[[int], Readings], name: str, results: str
+    def start(
+        self, flow: Flow, sources: Callable[[int], Sources], name: str, results: str
     ) -> ReadingsJob:
-        """Run a plan; see `nova_harness.engines.base.QueryEngine`.
+        """Run a flow; see `nova_harness.engines.base.Engine`.
 
         Args:
-            plan: what runs where.
-            readings: what sources replay.
+            flow: what runs where.
+            sources: of readings.
             name: of the job.
             results: name of its result file.
         """
@@ -143,7 +144,7 @@ class Rounds:
         self.limits.connect(links)
         files = [self._readings(one, number) for number, one in enumerate(together)]
         with self._started(together, files) as (jobs, start_ms):
-            flows = [QueryFlow.from_json(job.document) for job in jobs]
+            flows = [Flow.from_json(job.document) for job in jobs]
             counters = [job.counters() for job in jobs]
             start = start_ms / 1000
             tightened, begin = start + s.warm_up_s / 2, start + s.warm_up_s
@@ -200,11 +201,12 @@ class Rounds:
         start_ms = round(1000 * (submitted + lead_s))
         try:
             for number, (one, of_one) in enumerate(zip(together, files, strict=True)):
-                readings = Readings(of_one, FIRST_MS, start_ms)
+                made = tuple(Source(of, kind=READINGS, path=file) for of, file in of_one.items())
+                sources = Sources(made, start_ms, first_ms=FIRST_MS)
                 name = f"nova {one.item.id(self.settings.seed)}"
                 results = f"corpus-{self._number}-{number}"
-                start = self.engine.start_queries
-                jobs.append(start(one.plan, _always(readings), name, results))
+                start, flow = self.engine.start, flow_of(one.plan)
+                jobs.append(start(flow, _always(sources), name, results))
             for job in jobs:
                 job.await_running()
             took = time.time() - submitted
@@ -219,7 +221,7 @@ class Rounds:
         self,
         one: Prepared,
         job: ReadingsJob,
-        flow: QueryFlow,
+        flow: Flow,
         before: Any,
         failed: bool,
         measured_us: tuple[int, int],
@@ -230,8 +232,6 @@ class Rounds:
             row = next(row for row in verification.rows if not row.ok)
             raise RunError(f"{row.operator} ran on {row.actual or 'no host'}, not on {row.node}")
         rows: Any = job.results(self.scratch).records
-        readings = job.workload
-        assert isinstance(readings, Readings)
         behind_s = job.behind_s()
         length_s = self.settings.warm_up_s + one.seconds
         of_query: dict[str, Labels] = {}
@@ -243,7 +243,7 @@ class Rounds:
                 raise RunError(f"{job.name}: a source has not said how far it was behind")
             results = rows.of_query[query.id]
             slowest_s = max(late, default=None)
-            of_query[query.id] = labels(results, readings, measured_us, slowest_s, failed=failed)
+            of_query[query.id] = labels(results, job.sources, measured_us, slowest_s, failed=failed)
             arrived[query.id] = len(results.rows)
             if slowest_s is not None and slowest_s < self.settings.drain_s:
                 emitted |= query.emitted(length_s)
@@ -252,9 +252,9 @@ class Rounds:
         return Ran(one, of_query, operators, idle)
 
 
-def _always(readings: Readings) -> Callable[[int], Readings]:
-    """Readings with their own start time, whatever the engine proposes."""
-    return lambda start_ms: readings
+def _always(sources: Sources) -> Callable[[int], Sources]:
+    """Sources with their own start time, whatever the engine proposes."""
+    return lambda start_ms: sources
 
 
 def _failed(job: ReadingsJob) -> bool:

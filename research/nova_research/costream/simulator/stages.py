@@ -1,7 +1,7 @@
 """A plan of whole queries as the simulator runs it: stages on hosts, and links between them.
 
 A stage is a source, an instance of the plan or a sink, with the filters and projections that run
-with it, as engines run them (`nova_engines.query_flow`).
+with it, as engines run them (`nova_engines.flow_of_plan`).
 """
 
 from __future__ import annotations

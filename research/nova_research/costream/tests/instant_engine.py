@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nova_core.model.plan import Plan
-from nova_engines.query_flow import Readings, from_plan
+from nova_engines.flow import Flow
 from nova_engines.query_results import QueryResults, QueryRows, Span
 from nova_engines.results import ResultRecords
+from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.engines.base import RunError
-from nova_harness.experiment.problem import busy_hosts
 from nova_harness.results.schema import OperatorCounts
 from nova_research.costream.corpus.runner import Batch
 
@@ -41,11 +40,10 @@ class InstantClock:
 class InstantJob:
     """A job whose results are as old as `DELAY_US` when they arrive."""
 
-    def __init__(self, engine: InstantEngine, plan: Plan, readings: Readings, name: str):
-        self.engine, self.plan, self.workload, self.name = engine, plan, readings, name
-        self.flow = from_plan(plan)
-        self.document = self.flow.to_json()
-        self.hosts = busy_hosts(plan)
+    def __init__(self, engine: InstantEngine, flow: Flow, sources: Sources, name: str):
+        self.engine, self.flow, self.sources, self.name = engine, flow, sources, name
+        self.document = flow.to_json()
+        self.hosts = set(flow.nodes)
         self.ended: float | None = None
 
     def await_running(self) -> None:
@@ -85,29 +83,28 @@ class InstantJob:
     def results(self, scratch: Path) -> ResultRecords:
         """A result every 20 ms until it was ended."""
         assert self.ended is not None
-        files = self.workload.files.values()
-        assert all(Path(file).stat().st_size for file in files)
-        start, many = self.workload.start_ms, RESULTS_PER_S
+        assert all(one.encoded() for one in self.sources.sources)
+        start, many = self.sources.start_ms, RESULTS_PER_S
         late = any(one in self.name for one in self.engine.late)
         silent = any(one in self.name for one in self.engine.silent)
         count = 0 if silent else max(0, int((self.ended - start / 1000) * many))
         due = [start * 1000 + k * 1_000_000 // many for k in range(count)]
         spans = [
             Span(
-                self.workload.first_ms + (at - start * 1000) // 1000, at + 2000 + 10**6 * late, 0, 0
+                self.sources.begin_ms + (at - start * 1000) // 1000, at + 2000 + 10**6 * late, 0, 0
             )
             for at in due
         ]
         arrive = [at + DELAY_US + 10**6 * late for at in due]
         rows: list[tuple[int | float | str, ...]] = [(0, k) for k in range(count)]
         of_one = QueryResults(rows, spans, arrive, complete=True)
-        results: Any = QueryRows({one.id: of_one for one in self.plan.problem.queries})
+        results: Any = QueryRows({one.query: of_one for one in self.flow.sinks})
         return ResultRecords(results, 0)
 
     def behind_s(self) -> dict[str, float]:
         """A second, of those that are late."""
         late = any(one in self.name for one in self.engine.late)
-        return dict.fromkeys(self.plan.problem.sources.ids.tolist(), 1.0 if late else 0.0)
+        return {one.source: 1.0 if late else 0.0 for one in self.sources.sources}
 
     def discard(self) -> None:
         """Nothing to remove."""
@@ -145,14 +142,14 @@ class InstantEngine:
         self.batches: list[Mapping[str, int]] = []
         self._lock = threading.Lock()
 
-    def start_queries(
-        self, plan: Plan, readings: Callable[[int], Readings], name: str, results: str
+    def start(
+        self, flow: Flow, sources: Callable[[int], Sources], name: str, results: str
     ) -> InstantJob:
-        """Have a plan run."""
+        """Have a flow run."""
         self.started.append(name)
         if len(self.started) == self.interrupt_at:
             raise KeyboardInterrupt
-        job = InstantJob(self, plan, readings(0), name)
+        job = InstantJob(self, flow, sources(0), name)
         assert not any(job.hosts & other.hosts for other in self.running)
         self.running.append(job)
         self.most = max(self.most, len(self.running))

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
-from nova_engines.query_flow import CUT, FILTER, JOIN, SINK, SOURCE, Operator, QueryFlow, Readings
+from nova_engines.flow import CUT, FILTER, JOIN, SINK, SOURCE, Flow, Operator
 from nova_engines.query_results import QueryResults, Span
+from nova_engines.sources import READINGS, Source, Sources
 from nova_harness.results.schema import OperatorCounts
 from nova_research.costream.corpus.check import check_corpus
 from nova_research.costream.corpus.commands import corpus
@@ -41,7 +42,8 @@ from nova_research.costream.training.traces import (
 )
 from nova_testbed.inventory import HostSpec, Inventory, read_inventory
 
-READINGS = Readings({}, first_ms=1000, start_ms=50_000)
+OF_A = Source("a", kind=READINGS, path="/readings")
+SOURCES = Sources((OF_A,), start_ms=50_000, first_ms=1000)
 BEGIN, END = 52_000_000, 58_000_000
 
 
@@ -79,7 +81,7 @@ def test_labels_follow_the_papers_definitions(results: list[tuple[int, int, int]
         spans.append(Span(1000 + ms, emitted, 1000 + ms, emitted))
         arrive.append(emitted + 1000 * way)
     rows = QueryResults([(0,)] * len(spans), spans, arrive, complete=False)
-    found = labels(rows, READINGS, (BEGIN, END), 0.0, failed=False)
+    found = labels(rows, SOURCES, (BEGIN, END), 0.0, failed=False)
     inside = [one for one, at in zip(results, arrive, strict=True) if BEGIN <= at < END]
     assert found.results == len(inside) and found.success == bool(inside)
     assert found.throughput == pytest.approx(len(inside) / 6)
@@ -94,33 +96,37 @@ def test_back_pressure_is_a_source_two_per_cent_behind_or_an_error() -> None:
     for behind, failed_, expected in (
         (0.11, False, False), (0.12, False, True), (None, True, True), (None, False, False)
     ):  # fmt: skip
-        found = labels(None, READINGS, (BEGIN, END), behind, failed=failed_)
+        found = labels(None, SOURCES, (BEGIN, END), behind, failed=failed_)
         assert found.back_pressure is expected and not found.success
         assert found.behind_s == behind
 
 
 def test_counts_of_operators_are_those_of_the_vertices_they_begin_and_end() -> None:
-    flow = QueryFlow((
+    flow = Flow((
         Operator("source a-1", "x", SOURCE, source="a-1"),
         Operator("q/f1(a-1)", "x", FILTER, ("source a-1",)),
-        Operator("send q/f1(a-1) to q/j1 0 on y", "x", CUT, ("q/f1(a-1)",)),
+        Operator("send q/f1(a-1) to q/j1(a-1*b-1)#0 left", "x", CUT, ("q/f1(a-1)",)),
         Operator("source b-1", "y", SOURCE, source="b-1"),
-        Operator("send source b-1 to q/j1 1 on y", "y", CUT, ("source b-1",)),
-        Operator("q/j1(a-1*b-1)#0", "y", JOIN, ()),
-        Operator("q/f2(a-1*b-1)@q/j1(a-1*b-1)#0", "y", FILTER, ("q/j1(a-1*b-1)#0",)),
+        Operator("send source b-1 to q/j1(a-1*b-1)#0 right", "y", CUT, ("source b-1",)),
+        Operator(
+            "join q/j1(a-1*b-1)#0", "y", JOIN,
+            ("send q/f1(a-1) to q/j1(a-1*b-1)#0 left",),
+            ("send source b-1 to q/j1(a-1*b-1)#0 right",),
+        ),
+        Operator("q/f2(a-1*b-1)@q/j1(a-1*b-1)#0", "y", FILTER, ("join q/j1(a-1*b-1)#0",)),
         Operator("sink q", "y", SINK, ("q/f2(a-1*b-1)@q/j1(a-1*b-1)#0",), query="q"),
     ))  # fmt: skip
     counts = [
         OperatorCounts(
-            name="Source: source a-1 -> q/f1(a-1) -> send q/f1(a-1) to q/j1 0 on y",
+            name="Source: source a-1 -> q/f1(a-1) -> send q/f1(a-1) to q/j1(a-1*b-1)#0 left",
             node="x", records_in=0, records_out=40,
         ),
         OperatorCounts(
-            name="Source: source b-1 -> send source b-1 to q/j1 1 on y",
+            name="Source: source b-1 -> send source b-1 to q/j1(a-1*b-1)#0 right",
             node="y", records_in=0, records_out=70,
         ),
         OperatorCounts(
-            name="q/j1(a-1*b-1)#0 -> q/f2(a-1*b-1)@q/j1(a-1*b-1)#0 -> Sink: sink q",
+            name="join q/j1(a-1*b-1)#0 -> q/f2(a-1*b-1)@q/j1(a-1*b-1)#0 -> Sink: sink q",
             node="y", records_in=110, records_out=0,
         ),
     ]  # fmt: skip

@@ -14,11 +14,12 @@ from typing import Any
 
 from nova_core.errors import NovaError
 from nova_core.model import Plan, Problem
-from nova_engines.dataflow import Dataflow, from_plan
+from nova_engines.flow import Flow
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.results import ResultRecords
+from nova_engines.sources import REPLAY, Sources
 from nova_engines.verification import RUNNING, Verification, compare
-from nova_engines.workload import Workload
-from nova_harness.engines.base import DIRECT, Cluster, JobState, RunError
+from nova_harness.engines.base import DIRECT, PAIRS, Cluster, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment, Tell
 from nova_harness.results.schema import OperatorCounts
 from nova_testbed.hosts import Hosts
@@ -96,23 +97,20 @@ class TinyEngine:
         """End the workers."""
         return self.deployment.down()
 
-    def start(self, plan: Plan, workload: Callable[[int], Workload], name: str) -> TinyJob:
+    def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> TinyJob:
         """Give every worker the job."""
-        made = workload(round(1000 * (time.time() + LEAD_SECONDS)))
-        job = TinyJob(self, name, from_plan(plan, plan.problem, made), made)
+        job = TinyJob(self, name, flow, sources(round(1000 * (time.time() + LEAD_SECONDS))))
         job.submit()
         return job
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
-        return from_plan(plan, plan.problem).to_json()
+        return flow_of(plan).to_json()
 
     def verify(self, job: str, document: str) -> Verification:
         """Where workers say that operators run."""
-        nodes = {one.name: one.node for one in Dataflow.from_json(document).operators}
-        return compare(
-            nodes, [(name, node, RUNNING) for node, of in self.counts().items() for name in of]
-        )
+        parts = [(name, node, RUNNING) for node, of in self.counts().items() for name in of]
+        return compare(Flow.from_json(document).placement, parts)
 
     def counts(self) -> dict[str, dict[str, Sequence[int]]]:
         """Tuples in and out of every operator, by host."""
@@ -141,18 +139,16 @@ class TinyEngine:
 class TinyJob:
     """See `nova_harness.engines.base.Job`."""
 
-    def __init__(
-        self, engine: TinyEngine, name: str, dataflow: Dataflow, workload: Workload
-    ) -> None:
+    def __init__(self, engine: TinyEngine, name: str, flow: Flow, sources: Sources) -> None:
         self.engine, self.name = engine, name
-        self.dataflow, self.workload = dataflow, workload
+        self.flow, self.sources = flow, sources
 
     def submit(self) -> None:
         """Have every worker run its operators."""
         d = self.engine.deployment
         job = {
-            "dataflow": asdict(self.dataflow),
-            "workload": asdict(self.workload),
+            "flow": asdict(self.flow),
+            "sources": asdict(self.sources),
             "addresses": {host.name: host.address for host in d.hosts.inventory.hosts},
             "file": d.result_file(RESULTS),
         }
@@ -165,7 +161,7 @@ class TinyJob:
     @property
     def document(self) -> str:
         """Its operators."""
-        return self.dataflow.to_json()
+        return self.flow.to_json()
 
     def await_running(self) -> None:
         """Until all workers have said what they run."""
@@ -213,7 +209,7 @@ class TinyJob:
 
     def results(self, scratch: Path) -> ResultRecords:
         """What has arrived at the sink."""
-        return self.engine.deployment.read_results(RESULTS, scratch)
+        return self.engine.deployment.read_results(self.flow, RESULTS, scratch)
 
 
 class TinyRunner:
@@ -221,7 +217,8 @@ class TinyRunner:
 
     name = "tiny"
     transports = (DIRECT,)
-    queries = False
+    operators = PAIRS
+    sources = (REPLAY,)
     controlled = False
     job = TinyJob
 

@@ -25,7 +25,7 @@ Row = list[Any]
 
 
 class Operator:
-    """One operator of the dataflow, on this host."""
+    """One operator of the flow, on this host."""
 
     def __init__(self, job: Job, facts: dict[str, Any]) -> None:
         self.job, self.facts, self.kind = job, facts, facts["kind"]
@@ -47,7 +47,7 @@ class Operator:
             rows = [result for begin in self._closed(reached) for result in self._join(begin)]
         elif self.kind == "sink":
             self.job.write(rows)
-        elif self.facts["ranges"]:
+        elif self.facts["low"]:
             rows = [row for row in rows if self._passes(row)]
         if rows or reached > self.mark:
             self.mark = reached
@@ -56,21 +56,20 @@ class Operator:
     def _passes(self, row: Row) -> bool:
         """Whether a tuple is of the partitions that pass: the rule ``sequence-share``."""
         u = (row[1] * STEP % 2**64 >> SHIFT) / SCALE
-        reached = self.facts["reached"]
-        partition = next((i for i, end in enumerate(reached) if u < end), len(reached) - 1)
-        return any(begin <= partition < end for begin, end in self.facts["ranges"])
+        parts = zip(self.facts["low"], self.facts["high"], strict=True)
+        return any(low <= u < high for low, high in parts)
 
     def _keep(self, row: Row, side: int) -> None:
-        workload = self.job.workload
-        key = row[1] % workload["keys"]
-        if key % workload["every"] == 0:
-            begin = row[2] - row[2] % workload["window_ms"]
+        keys, every = self.facts["match"]
+        key = row[1] % keys
+        if key % every == 0:
+            begin = row[2] - row[2] % self.facts["window"][0]
             window = self.windows.setdefault(begin, [defaultdict(list), defaultdict(list)])
             window[side][key].append(row)
 
     def _closed(self, reached: int) -> list[int]:
         """Windows that nothing more can come for."""
-        length = self.job.workload["window_ms"]
+        length = self.facts["window"][0]
         return [begin for begin in sorted(self.windows) if begin + length <= reached]
 
     def _join(self, begin: int) -> list[Row]:
@@ -88,8 +87,8 @@ class Job:
 
     def __init__(self, node: str, directory: Path, job: dict[str, Any]) -> None:
         self.node, self.directory = node, directory
-        self.workload, self.addresses, self.results = job["workload"], job["addresses"], job["file"]
-        every = job["dataflow"]["operators"]
+        self.sources, self.addresses, self.results = job["sources"], job["addresses"], job["file"]
+        every = job["flow"]["operators"]
         joins = (one for one in every if one["kind"] == "join")
         numbers = {one["name"]: number for number, one in enumerate(joins)}
         for one in every:
@@ -112,7 +111,7 @@ class Job:
                 await self.here[consumer].take(name, side, rows, mark)
             else:
                 stream = await self._stream(node)
-                message = [self.workload["start_ms"], consumer, name, side, rows, mark]
+                message = [self.sources["start_ms"], consumer, name, side, rows, mark]
                 stream.write(json.dumps(message).encode() + b"\n")
                 await stream.drain()
         if operator.kind == "sink" and mark == FOR_EVER:
@@ -136,12 +135,12 @@ class Job:
 
     async def source(self, operator: Operator) -> None:
         """Emit a source's tuples when they are due."""
-        streams, start = self.workload["sources"], self.workload["start_ms"]
+        streams, start = self.sources["sources"], self.sources["start_ms"]
         number = next(
             i for i, one in enumerate(streams) if one["source"] == operator.facts["source"]
         )
         stream, k = streams[number], 0
-        count, values = self.workload["count"] or FOR_EVER, stream["values"]
+        count, values = self.sources["count"] or FOR_EVER, stream["values"]
 
         def due_us(k: int) -> int:
             return int(start * 1000 + k * 1e6 // stream["rate"])
@@ -153,7 +152,7 @@ class Job:
                 k += 1
             if rows:
                 await self.emit(operator, rows, due_us(k) // 1000)
-            await asyncio.sleep(self.workload["watermark_ms"] / 1000)
+            await asyncio.sleep(self.sources["watermark_ms"] / 1000)
         await self.emit(operator, [], FOR_EVER)
 
     async def run(self) -> None:
@@ -192,9 +191,9 @@ async def main(node: str, address: str, directory: Path) -> None:
         while line := await reader.readline():
             start, consumer, producer, side, rows, mark = json.loads(line)
             # The job may not have come to this host yet, or have ended here already.
-            while not running or running[0].workload["start_ms"] < start:
+            while not running or running[0].sources["start_ms"] < start:
                 await asyncio.sleep(0.02)
-            if running[0].workload["start_ms"] == start:
+            if running[0].sources["start_ms"] == start:
                 await running[0].here[consumer].take(producer, side, rows, mark)
         writer.close()
 

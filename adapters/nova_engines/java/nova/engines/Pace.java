@@ -4,7 +4,7 @@ import java.io.Serializable;
 
 /**
  * When tuples are due: in each part, tuple k is due floor((k - first) * 1e6 / rate) us after the
- * part's first one. The same sums as in Python's nova_engines.workload.Pace, so that both agree.
+ * part's first one. The same sums as in Python's nova_engines.sources.Pace, so that both agree.
  */
 public final class Pace implements Serializable {
   private static final long serialVersionUID = 1L;

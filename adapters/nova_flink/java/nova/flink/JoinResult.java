@@ -11,7 +11,7 @@ import org.apache.flink.types.CopyableValue;
 public final class JoinResult implements CopyableValue<JoinResult> {
   private static final int BYTES = 72;
 
-  /** Index into the dataflow's joins. */
+  /** Index into the flow's joins. */
   public int instance;
 
   public int leftSource;

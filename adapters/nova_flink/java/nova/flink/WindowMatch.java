@@ -24,7 +24,7 @@ public final class WindowMatch
   private final long every;
 
   /**
-   * @param instance index into the dataflow's joins
+   * @param instance index into the flow's joins
    * @param leftSource index of the left input's source; other tuples are the right input's
    * @param keys modulus of sequence numbers
    * @param every of which a key has to be a multiple

@@ -39,7 +39,7 @@ public final class QueryBolt extends BaseRichBolt {
   private transient RowFile file;
 
   /**
-   * @param operator as nova_engines.query_flow has it, in JSON
+   * @param operator as nova_engines.flow has it, in JSON
    * @param path of a sink's results; empty for others
    */
   public QueryBolt(String operator, String path) {
@@ -74,6 +74,8 @@ public final class QueryBolt extends BaseRichBolt {
       case "cut":
       case "select":
         step = new Step(null, null, cut(told));
+        break;
+      case "relay":
         break;
       case "sink":
         file = open();
@@ -155,7 +157,7 @@ public final class QueryBolt extends BaseRichBolt {
       } else if (windows != null) {
         windows.add(row);
       } else {
-        send(step.of(row));
+        send(step == null ? row : step.of(row));
       }
     } catch (IOException error) {
       collector.reportError(error);

@@ -8,7 +8,8 @@ import pytest
 
 from nova_core.io.files import read_problem
 from nova_core.strategies import place
-from nova_engines.query_flow import CUT, JOIN, LEFT, RIGHT, QueryFlow, from_plan
+from nova_engines.flow import CUT, JOIN, LEFT, RIGHT, Flow
+from nova_engines.flow_of_plan import flow_of
 
 PROBLEM = """
 nova: 1
@@ -43,13 +44,13 @@ def test_both_inputs_are_cut_in_the_same_ranges_of_keys(tmp_path: Path) -> None:
     (tmp_path / "problem.yaml").write_text(PROBLEM)
     problem = read_problem(tmp_path / "problem.yaml")
     plan = place(problem, "nova")
-    flow = from_plan(plan)
-    assert QueryFlow.from_json(flow.to_json()) == flow
+    flow = flow_of(plan)
+    assert Flow.from_json(flow.to_json()) == flow
     joins = flow.of_kind(JOIN)
     assert len(joins) >= 3
     cuts = {one.name: one for one in flow.of_kind(CUT)}
     for join in joins:
-        left, right = (cuts[name] for name in join.inputs)
+        left, right = (cuts[name] for (name,) in (join.inputs, join.right))
         assert (left.side, right.side) == (LEFT, RIGHT)
         assert (left.low, left.high) == (right.low, right.high)
         # Columns of the note, the item; and the item alone.
