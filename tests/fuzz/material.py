@@ -281,7 +281,7 @@ def write_material(place: Path, nova: Callable[..., None]) -> None:
     _learned(place, nova)
     nova("live", "problem.yaml", "plan.json", "--events", "two.jsonl", "--journal", "journal")
     nova("translate", "plan.json", "-p", "problem.yaml", "--engine", "flink", "-o", "flink")
-    shutil.copy(place / "flink" / "job" / "workload.json", place / "workload.json")
+    shutil.copy(place / "flink" / "job" / "sources.json", place / "sources.json")
     _topologies(place)
     nova("topology", "embed", "matrix.csv", "-o", "space.csv")
     _sensors(place)

@@ -201,7 +201,7 @@ USES: tuple[Use, ...] = (
     Use("topology plot {space.csv} {pairs.csv} -o out.svg"),
     *(Use(f"translate {{plan.json}} {P} --engine {engine} -o out")
       for engine in ("flink", "storm", "spark", "nebulastream")),
-    Use(f"translate {{plan.json}} {P} --engine flink -o out --set workload={{workload.json}}"),
+    Use(f"translate {{plan.json}} {P} --engine flink -o out --set sources={{sources.json}}"),
     Use("bench kernels --sizes 100 --repeat 1 --instances {instance}", slow=True),
     Use("bench guard --against no-such-commit --sizes 200", codes=(2,)),
     Use("bench live --sizes 200 --events 10", slow=True),
@@ -210,8 +210,8 @@ USES: tuple[Use, ...] = (
     Use(f"data fetch ripe-atlas out --measurement 7 --url {WEB} {FETCH}"),
     Use("data synth out --sensors 4 --regions 1"),
     Use("experiment cells {experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"),
-    Use("cluster deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --workload "
-        "{workload.json}", codes=(2,)),
+    Use("cluster deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --sources "
+        "{sources.json}", codes=(2,)),
     Use("cluster verify 00 -i {inventory.yaml} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
     Use("cluster deploy {query-plan.json} -p {queries.yaml} -i {inventory.yaml} --readings "
         "{archive} --check", codes=(2,)),
@@ -245,7 +245,7 @@ USES: tuple[Use, ...] = (
     Use("testbed exec -i {hosts.yaml} true"),
     # No rack is up.
     Use("control run {problem.yaml} {plan.json} -i {inventory.yaml} --disturb {disturbances.yaml}"
-        " --workload {workload.json}", codes=(2,)),
+        " --sources {sources.json}", codes=(2,)),
     Use("workload build --sensors {prepared} --topology {topology.csv} --sink cloud -o out.yaml "
         "--nodes-of {nodes-of.csv}", ("plot out.yaml -o out.svg",)),
     Use("workload build --sensors {prepared} --topology {problem.yaml} --sink desk -o out "

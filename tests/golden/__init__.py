@@ -10,6 +10,6 @@ goes through the command ``nova``, so goldens outlive what is behind it.
 
 The runs ``flink``, ``flink-load`` and ``flink-queries`` took place, on a virtual rack; ``storm``,
 ``spark`` and ``flink-from-kafka`` are drawn, by ``tests/nova_harness/report_runs.py``. A real one
-replaces a drawn one so: copy a run of a few hundred results without ``dataflow.json`` and
+replaces a drawn one so: copy a run of a few hundred results without ``flow.json`` and
 ``hosts.parquet``, take out of ``environment.json`` what names the machine, and record anew.
 """

@@ -357,7 +357,7 @@ def test_the_example_in_the_documentation(jobs_file: Callable[..., Path]) -> Non
         ({"engine": "flonk"}, "jobs: field: .*'flonk'.*flink.*storm"),
         ({"engine": "spark"}, "jobs: field: --engine spark: its jobs cannot be controlled; those"),
         ({"problem": "absent.yaml"}, "jobs: field: problem: .*absent.yaml: no such file"),
-        ({"workload": "../absent.json"}, "jobs: field: workload: .*: no such file"),
+        ({"sources": "../absent.json"}, "jobs: field: sources: .*: no such file"),
         ({"inventory": "absent"}, "jobs: field: inventory 'absent': no such file, nor one that"),
         ({"inventory": "plan.json"}, "jobs: field: .*plan.json: field 'inventory'"),
         ({"cooldown": -1}, "jobs: field: Invalid value for '--cooldown': -1.0 is not in the range"),

@@ -266,8 +266,8 @@ class VerifiedRow(msgspec.Struct, frozen=True, kw_only=True):
     """Where an operator should run, and where it ran.
 
     Attributes:
-        operator: its name in the dataflow.
-        node: its node in the dataflow; None for an operator outside the dataflow.
+        operator: its name in the flow.
+        node: its node in the flow; None for an operator outside the flow.
         actual: where it runs; None while it does not run.
         status: as the engine calls it.
     """
