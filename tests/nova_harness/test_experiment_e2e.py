@@ -194,7 +194,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert median is not None and 10 < median < 1000
     written = {file.name for file in cells[0].iterdir()}
     assert written == {
-        *("DONE", "cell.json", "check.json", "dataflow.json", "hosts.parquet"),
+        *("DONE", "cell.json", "check.json", "flow.json", "hosts.parquet"),
         *("operators.json", "plan.json", "samples.parquet", "summary.json", "verification.json"),
     }
     samples = pq.read_table(cells[0] / "samples.parquet")
