@@ -48,7 +48,8 @@ class Operator(FlowOperator):
     """One operator of a plan of queries; a join tells its inputs apart by the side of the cuts.
 
     Attributes:
-        types: of sources: types of the columns.
+        types: of sources and sinks: types of the columns.
+        columns: of sinks: names of the columns.
         programs: of filters and joins: the condition, or none; of projections: what they emit; of
             aggregates: what is aggregated, an empty one for ``count``.
         side: of cuts and selects: which input of the consumer passes.
@@ -69,6 +70,7 @@ class Operator(FlowOperator):
     """
 
     types: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     programs: tuple[Program, ...] = ()
     side: int = LEFT
     low: tuple[float, ...] = ()
@@ -458,14 +460,17 @@ class _Builder:
             self._output(producer, operator)[0]
             for producer, operator, _ in sent.get((-1, number), [])
         ]
-        query = self.plan.problem.queries[one.query].id
+        query = self.plan.problem.queries[one.query]
+        columns = self.bound[one.query][query.operators[-1].id].columns
         self._add(
             Operator(
-                f"sink {query}",
+                f"sink {query.id}",
                 self._node_of(number),
                 SINK,
                 tuple(dict.fromkeys(inputs)),
-                query=query,
+                types=tuple(column.type for column in columns),
+                columns=tuple(column.text for column in columns),
+                query=query.id,
             )
         )
 
