@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from nova_core.model.problem import Floats, Problem
 from nova_core.strategies import place
 from nova_engines.query_flow import from_plan
 from nova_harness.engines.base import DIRECT
-from nova_harness.engines.queries import await_end, query_engine, query_records
+from nova_harness.engines.queries import await_end, query_engine
 from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.engine_run import Bed
@@ -217,8 +216,7 @@ def _seconds(bed: Bed, plan: Plan, path: Path, limited: bool) -> float:
             bed.limits.impose()
         await_end(job)
         bed.limits.lift()
-        fetch = partial(engine.query_results, from_plan(plan))
-        records: Any = query_records(fetch, Path(scratch)).records
+        records: Any = engine.query_results(from_plan(plan), Path(scratch)).records
         (compared,) = replay.compare(records).values()
     assert compared.ok, compared
     return float(records["arrive_us"].max() - records["oldest_us"].min()) / 1e6

@@ -126,7 +126,9 @@ class QueryJob(JavaJob):
 
     def sink(self, one: Operator) -> Any:
         """A sink that writes a query's results."""
-        return self.input(one).addSink(self.java.RowSink(self.files[one.name]))
+        text = self.gateway.jvm.String
+        columns, types = self.array(text, one.columns), self.array(text, one.types)
+        return self.input(one).addSink(self.java.RowSink(self.files[one.name], columns, types))
 
     def transform(self, one: Operator, operator: Any) -> Any:
         """An operator behind its inputs."""

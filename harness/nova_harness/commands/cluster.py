@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +154,7 @@ def deploy(
     import msgspec
 
     from nova_engines.query_flow import QueryFlow
-    from nova_harness.engines.queries import await_end, query_engine, query_records
+    from nova_harness.engines.queries import await_end, query_engine
 
     with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
         start, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
@@ -172,10 +171,11 @@ def deploy(
                 console.say("waiting for the end of the readings")
                 await_end(job)
                 flow_of_job = QueryFlow.from_json(job.document)
-                records: Any = query_records(
-                    partial(query_engine(engine).query_results, flow_of_job), Path(scratch)
-                )
-                compared = replay.compare(records.records)
+                came = query_engine(engine).query_results(flow_of_job, Path(scratch))
+                if (loss := came.loss(finished=True)) is not None:
+                    raise NovaError(loss)
+                rows: Any = came.records
+                compared = replay.compare(rows)
             results = engine.deployment.result_file("results")
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}
     answer["results"] = results

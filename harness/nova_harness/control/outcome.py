@@ -30,18 +30,19 @@ if TYPE_CHECKING:
     from nova_workloads.comparison import Comparison
 
 NEAR_US = 2_000_000
-COLUMNS = (
-    "left_source",
-    "left_sequence",
-    "right_source",
-    "right_sequence",
-    "window_ms",
-    "left_value",
-    "right_value",
-    "left_emit_us",
-    "right_emit_us",
-    "arrive_us",
-)
+# Of the CSV file of results: the field that each is.
+COLUMNS = {
+    "left_source": "left_source",
+    "left_sequence": "left_sequence",
+    "right_source": "right_source",
+    "right_sequence": "right_sequence",
+    "window_ms": "time_ms",
+    "left_value": "left_value",
+    "right_value": "right_value",
+    "left_emit_us": "left_emit_us",
+    "right_emit_us": "right_emit_us",
+    "arrive_us": "arrive_us",
+}
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,8 @@ def write_csv(parts: Sequence[ResultRecords], workload: Workload, path: Path) ->
     table = pa.table(
         {
             name: names[column] if name.endswith("_source") else column
-            for name in COLUMNS
-            for column in [np.concatenate([part[name] for part in parts])]
+            for name, field in COLUMNS.items()
+            for column in [np.concatenate([part[field] for part in parts])]
         }
     )
     with atomic_write(path) as file:
@@ -173,15 +174,8 @@ def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
         for number, (node, path) in enumerate(files):
             local = Path(scratch) / str(number)
             fetch_results(hosts[node], path, local)
-            parts.append(results.read(local))
-    announced = [part.announced for part in parts]
-    failures = [part.failure for part in parts if part.failure is not None]
-    return results.ResultRecords(
-        np.concatenate([part.records for part in parts]),
-        sum(part.truncated_bytes for part in parts),
-        announced=None if None in announced else sum(one or 0 for one in announced),
-        failure="; ".join(failures) or None,
-    )
+            parts.append(results.read(local, results.PAIR))
+    return results.together(np.concatenate([part.records for part in parts]), parts)
 
 
 def _delivered(part: ResultRecords) -> Results:
@@ -190,7 +184,7 @@ def _delivered(part: ResultRecords) -> Results:
         part["left_sequence"],
         part["right_source"].astype(np.int64),
         part["right_sequence"],
-        part["window_ms"],
+        part["time_ms"],
     )
 
 

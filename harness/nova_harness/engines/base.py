@@ -352,12 +352,12 @@ class QueryEngine(Engine, Protocol):
         """
         ...
 
-    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """Results of a job's sinks, by query (`nova_engines.query_results`).
+    def query_results(self, flow: QueryFlow, scratch: Path) -> ResultRecords:
+        """Results of a job's sinks; the records are `nova_engines.results.QueryRows`.
 
         Args:
             flow: what it runs.
-            scratch: directory for the copies.
+            scratch: directory for temporary copies, which are removed.
         """
         ...
 

@@ -403,22 +403,25 @@ class EngineDeployment(ABC):
         with tempfile.TemporaryDirectory(dir=scratch) as directory:
             local = Path(directory) / "results"
             fetch_results(self.hosts[self.sink], self.result_file(name), local)
-            return results.read(local)
+            return results.read(local, results.PAIR)
 
-    def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> dict[str, Path]:
-        """Copy the result files of a job of queries from its sinks' hosts, by query.
+    def query_results(self, flow: QueryFlow, name: str, scratch: Path) -> ResultRecords:
+        """Results of all sinks of a job of queries; the records are `results.QueryRows`.
 
         Args:
             flow: what the job runs.
             name: of the first sink's file.
-            scratch: directory for the copies.
+            scratch: directory for temporary copies, which are removed.
         """
         files = flow.result_files(self.result_file(name))
-        copies: dict[str, Path] = {}
+        parts = {}
         for one in flow.of_kind("sink"):
-            copies[one.query] = local = scratch / f"{len(copies)}.rows"
-            fetch_results(self.hosts[one.node], files[one.name], local)
-        return copies
+            with tempfile.TemporaryDirectory(dir=scratch) as directory:
+                local = Path(directory) / "results"
+                fetch_results(self.hosts[one.node], files[one.name], local)
+                fields = results.row_fields(one.columns, one.types)
+                parts[one.query] = results.read(local, fields)
+        return results.together(results.QueryRows(parts), list(parts.values()))
 
 
 def fetch_results(host: Host, remote: str, local: Path) -> None:

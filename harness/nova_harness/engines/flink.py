@@ -19,6 +19,7 @@ from nova_engines.dataflow import Dataflow, from_plan
 from nova_engines.names import is_own_job
 from nova_engines.nodes import MB, Node
 from nova_engines.query_flow import QueryFlow, Readings, flow_of, read_flow
+from nova_engines.results import BESIDE
 from nova_engines.workload import Workload
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.controlled_jobs import FlinkJobs
@@ -36,7 +37,6 @@ from nova_harness.engines.base import (
 )
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.flink_watch import FlinkWatch
-from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 
 if TYPE_CHECKING:
@@ -411,8 +411,8 @@ class FlinkEngine(FlinkCluster):
 
     def query_results(
         self, flow: QueryFlow, scratch: Path, results: str = RESULTS
-    ) -> dict[str, Path]:
-        """Copies of the result files of a job's sinks, by query."""
+    ) -> ResultRecords:
+        """Results of a job's sinks."""
         return self.deployment.query_results(flow, results, scratch)
 
     def hosts(self) -> dict[str, bool]:
@@ -533,7 +533,8 @@ class FlinkJob:
         files = self.flow.result_files(d.result_file(self.file))
         for one in self.flow.of_kind(query_flow.SINK):
             path = shlex.quote(files[one.name])
-            d.hosts[one.node].run(f"rm -f {path} {path}.end")
+            beside = " ".join(path + suffix for suffix in BESIDE)
+            d.hosts[one.node].run(f"rm -f {path} {beside}")
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
         """Messages read per topic and partition."""
@@ -551,7 +552,6 @@ class FlinkJob:
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sinks have written."""
         if isinstance(self.flow, QueryFlow):
-            flow, file = self.flow, self.file
-            return query_records(lambda d: self.engine.query_results(flow, d, file), scratch)
+            return self.engine.query_results(self.flow, scratch, self.file)
         records = self.engine.deployment.read_results(self.file, scratch)
         return replace(records, dead_letters=self.engine.deployment.dead_letters(self.name))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from nova_core.errors import NovaError
-from nova_engines.query_results import QueryRows, read_rows
-from nova_engines.results import ResultRecords
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -45,19 +41,6 @@ def start_job(engine: Engine, plan: Plan, flow: Callable[[int], Any], name: str)
     if plan.problem.queries:
         return query_engine(engine).start_queries(plan, flow, name)
     return engine.start(plan, flow, name)
-
-
-def query_records(fetch: Callable[[Path], Mapping[str, Path]], scratch: Path) -> ResultRecords:
-    """Results of a job's sinks, as results of an experiment.
-
-    Args:
-        fetch: copies the sinks' files into a directory; returns the copies by query.
-        scratch: directory for the copies, which are removed.
-    """
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        files = fetch(Path(directory))
-        rows: Any = QueryRows({query: read_rows(file) for query, file in files.items()})
-    return ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
 
 
 def await_end(job: Job) -> None:

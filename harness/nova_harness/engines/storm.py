@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,6 @@ from nova_engines.query_flow import QueryFlow, flow_of, read_flow
 from nova_harness.engines.base import DIRECT, RUNNING_SECONDS, JobsSeen, JobState, Lead, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.engines.host_files import HostFiles
-from nova_harness.engines.queries import query_records
 from nova_harness.results.schema import OperatorCounts
 from nova_storm import query_flux
 from nova_storm.configuration import ClusterConfiguration, Node
@@ -422,8 +421,8 @@ class StormEngine(StormCluster):
         job.lead = self.lead
         return job
 
-    def query_results(self, flow: QueryFlow, scratch: Path) -> dict[str, Path]:
-        """Copies of the result files of a topology's sinks, by query."""
+    def query_results(self, flow: QueryFlow, scratch: Path) -> ResultRecords:
+        """Results of a topology's sinks."""
         return self.deployment.query_results(flow, RESULTS, scratch)
 
     def _submit(self, document: dict[str, Any]) -> None:
@@ -605,7 +604,7 @@ class StormJob:
     def results(self, scratch: Path) -> ResultRecords:
         """Results that its sinks have written."""
         if isinstance(self.flow, QueryFlow):
-            return query_records(partial(self.engine.query_results, self.flow), scratch)
+            return self.engine.query_results(self.flow, scratch)
         return self.deployment.read_results(RESULTS, scratch)
 
 

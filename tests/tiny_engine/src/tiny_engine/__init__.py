@@ -15,7 +15,7 @@ from typing import Any
 from nova_core.errors import NovaError
 from nova_core.model import Plan, Problem
 from nova_engines.dataflow import Dataflow, from_plan
-from nova_engines.results import ResultRecords
+from nova_engines.results import PAIR, ResultRecords
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_engines.workload import Workload
 from nova_harness.engines.base import DIRECT, Cluster, JobState, RunError
@@ -155,6 +155,7 @@ class TinyJob:
             "workload": asdict(self.workload),
             "addresses": {host.name: host.address for host in d.hosts.inventory.hosts},
             "file": d.result_file(RESULTS),
+            "fields": PAIR,
         }
         with tempfile.TemporaryDirectory(prefix="tiny-engine-") as directory:
             file = Path(directory) / "job.json"
