@@ -177,10 +177,12 @@ public final class QueryBolt extends BaseRichBolt {
     }
     if (file == null) {
       collector.emit(Rows.mark(least));
-    } else if (least == Rows.END) {
+      return;
+    }
+    // As Flink tells it: at the end, all of all time.
+    file.complete(least);
+    if (least == Rows.END) {
       file.finish();
-    } else {
-      file.complete(least);
     }
   }
 
