@@ -21,7 +21,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.handovers import STEADY_S, WINDOW_MS, Case, figures, plans_of
 from nova_core.model.plan import Plan
-from nova_engines.results import FIELDS
+from nova_engines.results import PAIR, dtype
 from nova_harness.control.controller import WARM_UP_S, Controller
 from nova_harness.control.deciding import Tuning
 from nova_harness.control.decision_log import Entry
@@ -116,7 +116,7 @@ def test_too_few_hosts(tmp_path: Path) -> None:
 def results(begin_s: float, end_s: float, late_ms: Any) -> Any:
     """A result every 10 ms; the latency is a function of the time of emission, s."""
     emit = np.arange(begin_s, end_s, 0.01)
-    made = np.zeros(len(emit), np.dtype(list(FIELDS)))
+    made = np.zeros(len(emit), dtype(PAIR))
     made["left_emit_us"] = np.round(1e6 * emit)
     made["right_emit_us"] = made["left_emit_us"] - 5
     made["arrive_us"] = made["left_emit_us"] + np.array([round(1000 * late_ms(t)) for t in emit])

@@ -69,7 +69,9 @@ class Operator:
         inputs: names of the operators it receives from; of a join, its left input.
         right: of joins: the same of the right input.
         source: of sources: id of the problem's source whose tuples it emits.
-        types: of sources: types of the columns; none of pairs, whose tuples say their source.
+        types: of sources and sinks: types of the columns; none of pairs, whose tuples say their
+            source.
+        columns: of sinks: names of the columns.
         programs: of filters and joins: the condition, or none; of projections: what they emit; of
             aggregates: what is aggregated, an empty one for ``count``.
         side: of cuts and selects: which input of the consumer passes.
@@ -97,6 +99,7 @@ class Operator:
     right: tuple[str, ...] = ()
     source: str = ""
     types: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     programs: tuple[Program, ...] = ()
     side: int = LEFT
     low: tuple[float, ...] = ()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_core.errors import NovaError
@@ -402,18 +403,21 @@ class _Walk:
 
     def _sinks(self) -> None:
         """Add sinks: of each query, or of all pairs whose results one node gets."""
-        inputs: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+        inputs: dict[str, dict[str, None]] = defaultdict(dict)
+        sinks: dict[str, Operator] = {}
         for number, links in sorted(self.results.items()):
             node, queries = self.nodes[int(self.graph.node[number])], self.plan.problem.queries
             query = queries[int(self.graph.query[number])].id if queries else ""
-            sink = f"sink {query or node}"
+            sink, columns = f"sink {query or node}", self.columns[self.graph[number].inputs[0]]
+            types, names = tuple(one.type for one in columns), tuple(one.text for one in columns)
+            sinks[sink] = Operator(sink, node, SINK, types=types, columns=names, query=query)
             for link in links:
                 output, _ = self._output(link.producer, link.operator)
                 # Each instance has relays of its own: shared ones would wait for the slowest.
                 last = self._relayed(output, link.way, f"{output} to {sink}")
-                inputs[sink, node, query][last] = None
-        for (sink, node, query), received in inputs.items():
-            self._add(Operator(sink, node, SINK, tuple(received), query=query))
+                inputs[sink][last] = None
+        for sink, received in inputs.items():
+            self._add(replace(sinks[sink], inputs=tuple(received)))
 
 
 def interval(reached: Sequence[float], begin: int, end: int) -> tuple[float, float]:

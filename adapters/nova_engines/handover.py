@@ -173,7 +173,7 @@ class Ledger:
         """
         own_records = []
         for number, (share, delivered) in enumerate(zip(self.shares, records, strict=True)):
-            window = delivered["window_ms"]
+            window = delivered["time_ms"]
             mine = window >= share.from_ms
             if number + 1 < len(self.shares):
                 mine &= window < self.shares[number + 1].from_ms

@@ -413,7 +413,10 @@ class FlowJob:
 
     def row_sink(self, one: Operator) -> Any:
         """A sink that writes a query's results."""
-        return self.placed(self.input(one).addSink(self.of_rows.RowSink(self.files[one.name])), one)
+        text = self.gateway.jvm.String
+        columns, types = self.array(text, one.columns), self.array(text, one.types)
+        written = self.of_rows.RowSink(self.files[one.name], columns, types)
+        return self.placed(self.input(one).addSink(written), one)
 
     def transform(self, one: Operator, operator: Any) -> Any:
         """An operator behind its inputs."""

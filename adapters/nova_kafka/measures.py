@@ -43,7 +43,7 @@ def latencies(records: NDArray[np.void] | ResultRecords) -> Latencies:
     """L_p and L_e of every result.
 
     Args:
-        records: (k,) with the fields `nova_engines.results.FIELDS`.
+        records: (k,) with the fields `nova_engines.results.PAIR`.
     """
     produced = np.minimum(records["left_emit_us"], records["right_emit_us"])
     end_to_end = (records["arrive_us"] - produced).astype(np.int64)

@@ -20,7 +20,7 @@ def read(directory: Path) -> NDArray[np.void]:
         directory: of the sink: ``0`` within the job's for the first.
 
     Returns:
-        (k,) structured array with the fields `nova_engines.results.FIELDS`.
+        (k,) structured array with the fields `nova_engines.results.PAIR`.
 
     Raises:
         NovaError: where there is no such directory, or a file in it that no sink has written.
@@ -29,10 +29,10 @@ def read(directory: Path) -> NDArray[np.void]:
 
     if not directory.is_dir():
         raise NovaError(f"{directory}: is no directory; a sink makes it with its first results")
-    parts: list[Any] = [np.empty(0, np.dtype(list(results.FIELDS)))]
+    parts: list[Any] = [np.empty(0, results.dtype(results.PAIR))]
     for path in sorted(directory.iterdir()):
         if path.name.isdigit():
-            batch = results.read(path)
+            batch = results.read(path, results.PAIR)
             if batch.truncated_bytes:
                 raise NovaError(f"{path}: ends within a record")
             parts.append(batch.records)

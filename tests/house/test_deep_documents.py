@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nova_core.errors import NovaError
-from nova_engines.query_results import read_rows
+from nova_engines import results
 from nova_flink.moving import _check_nodes
 from nova_flink.pin import pin
 from nova_flink.rest import Rest
@@ -16,7 +16,7 @@ from nova_testbed.rack.state import StateDirectory
 from nova_workloads.download import Manifest
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "results of a query": ("results.jsonl", read_rows),
+    "fields of results": ("results.fields", lambda path: results.read(path.with_suffix(""))),
     "a plan to pin": ("plan.json", lambda path: pin(None, path)),
     "a plan to move to": ("plan.json", lambda path: _check_nodes(Rest("http://flink"), path)),
     "a rack": ("rack.json", lambda path: StateDirectory(path.parent).read()),
@@ -29,6 +29,7 @@ def test_documents_nested_too_deeply(tmp_path: Path, what: str) -> None:
     name, read = READERS[what]
     path = tmp_path / name
     path.write_text(('{"a":' * 100_000 + "\n") * 2)
+    path.with_suffix("").touch()
     with pytest.raises(NovaError, match=name) as caught:
         read(path)
     assert "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, set[str]]] = {
     # What flows in an experiment is handed on to an engine.
     "nova_workloads": (
         "workloads/nova_workloads",
-        CORE | {"nova_engines.flow", "nova_engines.sources", "nova_engines.query_results"},
+        CORE | {"nova_engines.flow", "nova_engines.sources", "nova_engines.results"},
     ),
     "nova_testbed": (
         "testbed/nova_testbed",

@@ -1,36 +1,26 @@
-"""The file of a sink's results, written by Java and read by Python."""
+"""The file of a sink's results of pairs, written by Java and read by Python."""
 
 from __future__ import annotations
 
 import os
 import resource
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from java_results import compiled
 from needs import skip_or_fail
 
-from nova_core.errors import NovaError
 from nova_engines import results
-from nova_engines.compiling import compiler
 from nova_engines.installing import java
 
-BYTES = results.RECORD_BYTES
+BYTES = results.PAIR_BYTES
 
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled, with nothing but a JDK."""
-    made = tmp_path_factory.mktemp("classes")
-    shared = Path(str(files("nova_engines"))) / "java" / "nova" / "engines" / "ResultFile.java"
-    own = Path(__file__).parent / "java" / "WriteResults.java"
-    try:
-        javac = compiler()
-    except NovaError as error:
-        skip_or_fail(str(error))
-    subprocess.run([javac, "--release", "11", "-d", made, shared, own], check=True)
-    return made
+    return compiled(tmp_path_factory.mktemp("classes"), "WriteResults")
 
 
 def write(
@@ -70,8 +60,10 @@ def test_results_are_announced(classes: Path, tmp_path: Path) -> None:
     # More than the sink keeps in memory.
     assert write(classes, file, "a", 1300) == ""
     found = results.read(file)
+    assert found.records.dtype == results.dtype(results.PAIR)
+    assert found.records.dtype.itemsize == BYTES
     assert found["instance"].tolist() == list(range(1300))
-    assert found.records[7].tolist() == (7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1.5, -2.5)
+    assert found.records[7].tolist() == (7, 3, 4, 9, 1, 2, 5, 6, 7, 8, 1.5, -2.5)
     assert (found.announced, found.starts, found.failure) == (1300, 1, None)
     assert found.loss(finished=True) is None
 
@@ -95,7 +87,7 @@ def test_results_of_other_jobs_are_kept(classes: Path, tmp_path: Path) -> None:
     os.utime(file, (7, 7))
     write(classes, file, "a", 5)
     write(classes, file, "b", 3, end=False)
-    assert len(results.read(tmp_path / "results.until-7000")) == 2
+    assert (tmp_path / "results.until-7000").stat().st_size == 2 * BYTES
     old = results.read(tmp_path / "results.a")
     assert (len(old), old.announced) == (5, 5)
     new = results.read(file)
@@ -103,16 +95,17 @@ def test_results_of_other_jobs_are_kept(classes: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [True, False])
-@pytest.mark.parametrize("count", [3, 600])
-@pytest.mark.parametrize("most", [0, 1, 2 * BYTES, 2 * BYTES + 33])
+@pytest.mark.parametrize("count", [6, 600])
+@pytest.mark.parametrize("most", [0, 1, 5 * BYTES, 5 * BYTES + 33])
 def test_what_cannot_be_written_is_said(
     classes: Path, tmp_path: Path, end: bool, count: int, most: int
 ) -> None:
     file = tmp_path / "results"
     told = write(classes, file, "job", count, end=end, most=most)
     assert "results cannot be written: " in told or "File too large" in told
-    found = results.read(file)
-    assert found.announced is None
+    # Where not even its fields could be written, there are no results.
+    found = results.read(file, results.PAIR)
+    assert found.announced is None and len(found) <= most // BYTES
     assert found.failure is not None
     assert "the sink could not write its results" in str(found.loss(finished=False))
 

@@ -99,7 +99,7 @@ def compare(plan: Plan, flow: Flow, sources: Sources, file: Path) -> Comparison:
                 r["left_sequence"],
                 r["right_source"].astype(np.int64),
                 r["right_sequence"],
-                r["window_ms"],
+                r["time_ms"],
             )
         )
     return reference.compare(delivered)
@@ -139,7 +139,7 @@ def test_nothing_is_emitted_before_it_is_due(
         due = np.floor(found[f"{side}_sequence"] * 1e6 / rate[found[f"{side}_source"]])
         assert (found[f"{side}_emit_us"] >= start * 1000 + due).all()
     # Windows are not joined before they end.
-    assert (found["arrive_us"] >= (found["window_ms"] + 10) * 1000).mean() == 1
+    assert (found["arrive_us"] >= (found["time_ms"] + 10) * 1000).mean() == 1
 
 
 def test_what_java_refuses_is_said_in_a_line(

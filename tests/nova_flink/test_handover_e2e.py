@@ -242,7 +242,7 @@ def hand_over(
             part["left_sequence"],
             part["right_source"].astype(np.int64),
             part["right_sequence"],
-            part["window_ms"],
+            part["time_ms"],
         )
         for part in kept
     ]

@@ -91,7 +91,7 @@ def test_a_write_that_fails_long_before_the_end_is_not_forgotten(
         Source(name, rate, values=(1.0,)) for name, rate in (("left", 100.0), ("right", 300.0))
     ]
     flows = Sources(tuple(streams), int(time.time()) * 1000 + 5000, count=300)
-    process, limit = cluster.processes["first"].pid, 6 * results.RECORD_BYTES + 40
+    process, limit = cluster.processes["first"].pid, 6 * results.PAIR_BYTES + 40
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -125,7 +125,7 @@ def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_
     with Client(again.home, again.rest.url) as client:
         job = client.submit(FLOW, flows, file, "nova again")
         until = time.monotonic() + 2 * DONE_S
-        while not file.exists() or file.stat().st_size < 50 * results.RECORD_BYTES:
+        while not file.exists() or file.stat().st_size < 50 * results.PAIR_BYTES:
             assert time.monotonic() < until
             time.sleep(0.1)
         # With what it has not written yet, it writes it in the end.

@@ -19,7 +19,7 @@ from nova_core.model import Problem
 from nova_core.model.plan import Plan
 from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
-from nova_engines.query_results import read_rows
+from nova_engines.results import fields_of, read
 from nova_engines.sources import READINGS, Source, Sources
 from nova_flink.client import Client
 from nova_flink.configuration import QUICK_COMPILER
@@ -74,13 +74,13 @@ def run(cluster: LocalCluster, client: Client, problem: Problem, plan: Plan, fol
     seen = verify(cluster.rest, job, flow)
     assert seen.ok, [row for row in seen.rows if not row.ok]
     files = flow.result_files(str(folder / "results"))
-    told = {
-        one.query: compare(
-            expected(database, problem, next(q for q in problem.queries if q.id == one.query)),
-            read_rows(Path(files[one.name])).rows,
-        )
-        for one in flow.of_kind("sink")
-    }
+    told = {}
+    for one in flow.sinks:
+        file, query = Path(files[one.name]), next(q for q in problem.queries if q.id == one.query)
+        came = read(file, fields_of(one))
+        assert came.loss(finished=True) is None and came.starts == 1
+        assert int(file.with_name(f"{file.name}.complete").read_text()) > START_MS
+        told[one.query] = compare(expected(database, problem, query), came.rows())
     return Ended(told, cluster.rest.job(job), flow)
 
 

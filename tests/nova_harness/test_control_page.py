@@ -24,7 +24,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nova_core.errors import NovaError
-from nova_engines.results import FIELDS, RECORD_BYTES
+from nova_engines.results import PAIR, PAIR_BYTES, dtype
 from nova_harness.control import arrivals
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch, newest
 from nova_harness.control.page import application, served
@@ -130,7 +130,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def records(late_us: list[int]) -> bytes:
-    made = np.zeros(len(late_us), np.dtype(list(FIELDS)))
+    made = np.zeros(len(late_us), dtype(PAIR))
     made["left_emit_us"], made["right_emit_us"] = 5_000, 9_000
     made["arrive_us"] = 9_000 + np.array(late_us)
     return made.tobytes()
@@ -146,7 +146,7 @@ def test_the_newest_records(hosts: Hosts, tmp_path: Path) -> None:
     assert newest(hosts, file, 240) == (240, b"")
     many = records(list(range(3 * arrivals.NEWEST)))
     Path(file[1]).write_bytes(many)
-    assert newest(hosts, file, 80) == (len(many), many[-arrivals.NEWEST * RECORD_BYTES :])
+    assert newest(hosts, file, 80) == (len(many), many[-arrivals.NEWEST * PAIR_BYTES :])
 
 
 def test_results_over_time(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

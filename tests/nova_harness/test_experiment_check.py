@@ -88,9 +88,9 @@ def everything(plan: Plan, reference: Reference) -> dict[str, Any]:
         "right_source": t.stream[right],
         "left_sequence": t.sequence[left],
         "right_sequence": t.sequence[right],
-        "window_ms": reference.window_of(left),
+        "time_ms": reference.window_of(left),
     }
-    order = np.argsort(table["window_ms"], kind="stable")
+    order = np.argsort(table["time_ms"], kind="stable")
     return {name: column[order] for name, column in table.items()}
 
 
@@ -136,10 +136,10 @@ def test_a_result_from_another_instance_is_wrong(problem: Problem) -> None:
 def test_the_end_of_a_run_cuts_off_what_the_middle_would_lose(problem: Problem) -> None:
     plan, reference = cut_plan(problem), the_reference(problem)
     table = everything(plan, reference)
-    windows = np.unique(table["window_ms"])
+    windows = np.unique(table["time_ms"])
     slow = table["instance"] == 1
     # Instance 1 has not come as far as the others when the run is ended.
-    kept = ~(slow & (table["window_ms"] >= windows[-2]))
+    kept = ~(slow & (table["time_ms"] >= windows[-2]))
     missing = int((~kept).sum())
     assert missing > 0
     found = check(plan, reference, chosen(table, kept), finished=False)
@@ -148,7 +148,7 @@ def test_the_end_of_a_run_cuts_off_what_the_middle_would_lose(problem: Problem) 
     found = check(plan, reference, chosen(table, kept), finished=True)
     assert (found.lost, found.cut_off) == (missing, 0)
     # A hole is lost in any case.
-    hole = slow & (table["window_ms"] == windows[0])
+    hole = slow & (table["time_ms"] == windows[0])
     found = check(plan, reference, chosen(table, kept & ~hole), finished=False)
     assert (found.lost, found.cut_off) == (int(hole.sum()), missing)
 
@@ -167,7 +167,7 @@ def test_latency_counts_from_the_later_due_time(problem: Problem) -> None:
     due = START * 1000 + 2000 * k
     records = {
         "instance": np.full(100, 2, np.int32),
-        "window_ms": np.full(100, START),
+        "time_ms": np.full(100, START),
         "left_sequence": k,
         "right_sequence": np.maximum(k - 1, 0),
         "left_emit_us": due + 500,
@@ -193,7 +193,7 @@ def test_no_results_have_no_latency(problem: Problem) -> None:
     empty = {
         name: np.empty(0, np.int64)
         for name in (
-            *("instance", "window_ms", "left_sequence", "right_sequence"),
+            *("instance", "time_ms", "left_sequence", "right_sequence"),
             *("left_emit_us", "right_emit_us", "arrive_us"),
         )
     }

@@ -11,7 +11,7 @@ import pytest
 from report_runs import change, write_run
 
 from nova_core.errors import NovaError
-from nova_engines.results import FIELDS
+from nova_engines.results import PAIR, dtype
 from nova_flink.home import FlinkHome
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.flink import FlinkDeployment
@@ -67,7 +67,7 @@ def test_the_broker_is_on_one_host() -> None:
 
 
 def test_figures_are_of_the_measured_time() -> None:
-    records = np.zeros(4, np.dtype(list(FIELDS)))
+    records = np.zeros(4, dtype(PAIR))
     records["left_emit_us"] = records["right_emit_us"] = 1_000_000
     records["arrive_us"] = 1_000_000 + np.array([20_000, 20_000, 20_000, 80_000])
     records["waited_us"] = 15_000

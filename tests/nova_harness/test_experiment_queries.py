@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from query_experiment import WORKLOAD, write_queries
+from result_rows import result_rows
 
 from nova_core.errors import NovaError
 from nova_engines.flow import Flow
-from nova_engines.query_results import QueryResults, QueryRows, Span
-from nova_engines.results import ResultRecords
+from nova_engines.results import QueryRows, ResultRecords, together
 from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.experiment.cell_run import run_cell
@@ -65,10 +65,9 @@ class Exact:
             rows = replayed.expected(query)
             emit = [round(1000 * r.start_ms + r.due_us(t)) for t, *_ in rows]
             arrive = [one + DELAY_US for one in emit]
-            spans = [Span(t, at, t, at) for (t, *_), at in zip(rows, emit, strict=True)]
-            of_query[query.id] = QueryResults(rows, spans, arrive, complete=True)
-        rows_of_all: Any = QueryRows(of_query)
-        return ResultRecords(rows_of_all, 0, announced=len(rows_of_all))
+            spans = [(t, at, t, at) for (t, *_), at in zip(rows, emit, strict=True)]
+            of_query[query.id] = result_rows(rows, spans, arrive)
+        return together(QueryRows(of_query), list(of_query.values()))
 
 
 def test_a_cell_of_whole_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from nova_core.errors import NovaError
-from nova_engines.results import FIELDS
+from nova_engines.results import PAIR, dtype
 from nova_engines.sources import Source, partitions_of
 from nova_kafka.measures import Sample, back_pressure, latencies
 from nova_kafka.topics import topics_of
 
 
 def test_latencies_begin_with_the_older_input() -> None:
-    records = np.zeros(2, np.dtype(list(FIELDS)))
+    records = np.zeros(2, dtype(PAIR))
     records["left_emit_us"] = [1_000, 5_000]
     records["right_emit_us"] = [2_000, 4_000]
     records["arrive_us"] = [9_000, 9_000]

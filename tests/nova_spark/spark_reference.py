@@ -79,7 +79,7 @@ def compare(
                 r["left_sequence"],
                 r["right_source"].astype(np.int64),
                 r["right_sequence"],
-                r["window_ms"],
+                r["time_ms"],
             )
         )
     return reference.compare(delivered)

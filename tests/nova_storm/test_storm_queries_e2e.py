@@ -13,7 +13,7 @@ from needs_storm import require
 from random_queries import START_MS, random_problem, random_query_plan, seeds
 
 from nova_engines.flow_of_plan import flow_of
-from nova_engines.query_results import read_rows
+from nova_engines.results import COMPLETE, END, fields_of, read
 from nova_engines.sources import READINGS, Source, Sources
 from nova_storm.flux import topology
 from nova_storm.verification import await_running
@@ -54,15 +54,18 @@ def test_random_queries_deliver_the_reference(
     try:
         placed = await_running(cluster.nimbus, name, flow.placement, cluster.addresses, DONE_S)
         assert placed.ok, placed
-        written = {one.query: flow.result_files(str(file))[one.name] for one in flow.sinks}
+        files = flow.result_files(str(file))
+        written = {one.query: (files[one.name], one) for one in flow.sinks}
         until = time.monotonic() + DONE_S
-        while not all(Path(f"{path}.end").exists() for path in written.values()):
+        while not all(Path(path + END).exists() for path, _ in written.values()):
             assert time.monotonic() < until
             time.sleep(0.2)
     finally:
         cluster.nimbus.kill(name)
     for query in problem.queries:
-        compared = compare(
-            expected(database, problem, query), read_rows(Path(written[query.id])).rows
-        )
+        path, one = written[query.id]
+        came = read(Path(path), fields_of(one))
+        assert came.loss(finished=True) is None and came.starts == 1
+        assert int(Path(path + COMPLETE).read_text()) >= START_MS
+        compared = compare(expected(database, problem, query), came.rows())
         assert compared.ok, compared

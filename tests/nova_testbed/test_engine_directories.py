@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -125,14 +126,20 @@ def test_results_come_with_what_is_beside_them(sleeper: Sleeper, tmp_path: Path)
     there = Path(sleeper.result_file("results"))
     for suffix, text in {".job": "x\nx\n", ".end": "2\n", ".other": "", ".1": ""}.items():
         there.with_name(there.name + suffix).write_text(text)
-    there.write_bytes(2 * bytes(results.RECORD_BYTES))
+    there.write_bytes(2 * bytes(results.PAIR_BYTES))
+    there.with_name(f"{there.name}.fields").write_text(json.dumps(results.PAIR))
     local = tmp_path / "local" / "results.bin"
     local.parent.mkdir()
     fetch_results(sleeper.hosts["one"], str(there), local)
     found = results.read(local)
     assert (len(found), found.announced, found.starts) == (2, 2, 2)
-    assert sorted(path.suffix for path in local.parent.iterdir()) == [".bin", ".end", ".job"]
+    assert sorted(path.suffix for path in local.parent.iterdir()) == [
+        ".bin",
+        ".end",
+        ".fields",
+        ".job",
+    ]
     # Without any there is an empty file.
     sleeper.prepare_results()
     fetch_results(sleeper.hosts["one"], str(there), tmp_path / "none")
-    assert len(results.read(tmp_path / "none")) == 0
+    assert len(results.read(tmp_path / "none", results.PAIR)) == 0

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from own_packages import installed
+from result_rows import result_rows
 
 from nova_core.errors import NovaError
-from nova_core.io.expressions import Column
 from nova_core.model.problem import Problem
 from nova_core.strategies.base import place
 from nova_engines.flow_of_plan import flow_of
-from nova_engines.query_results import QueryResults, QueryRows, Span
+from nova_engines.results import PAIR, QueryRows, dtype
 from nova_engines.sources import READINGS
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_testbed.inventory import Inventory, read_inventory
 from nova_workloads.base import Traffic, Workload, names, workload
 from nova_workloads.queries.readings import connection, load
-from nova_workloads.queries.reference import expected, read_delivered
+from nova_workloads.queries.reference import expected
 
 START_MS = 1_700_000_000_000
 QUERIES = """
@@ -90,9 +90,7 @@ def test_a_workload_from_another_package(inventory: Inventory, tmp_path: Path) -
 
 
 def empty_records() -> Any:
-    from nova_engines.results import FIELDS
-
-    return np.empty(0, np.dtype(list(FIELDS)))
+    return np.empty(0, dtype(PAIR))
 
 
 @pytest.mark.parametrize(
@@ -156,9 +154,9 @@ def test_readings_are_repeated_and_results_compared(
         # Emitted a ms after they were due, at twice their own speed; two ms later they arrive.
         emit = [1000 * (START_MS + 5000) + 500_000 * k + 1000 for k, _ in enumerate(rows)]
         moments = zip(event, emit, strict=True)
-        spans = [Span(time - 100, at - 50_000, time, at) for time, at in moments]
+        spans = [(time - 100, at - 50_000, time, at) for time, at in moments]
         late = [at + 2000 for at in emit]
-        return QueryRows({"wear": QueryResults(rows, spans, late, complete=True)})
+        return QueryRows({"wear": result_rows(rows, spans, late)})
 
     found = streams.compare(plan, sources, came(rows), finished=True)
     assert found.ok and found.expected == len(rows) == 16, found
@@ -172,10 +170,3 @@ def test_readings_are_repeated_and_results_compared(
     due = columns["right_due_us"]
     for what, us in (("right_emit", 1000), ("arrive", 3000), ("left_due", -50_000)):
         assert np.abs(columns[f"{what}_us"] - due - us).max() < 10
-
-
-def test_texts_of_results_may_hold_what_ends_lines_elsewhere(tmp_path: Path) -> None:
-    lines = '[1, 0, 0, 1, 2, 3, "a\u2028b"]\n[4, 4, 4, 4, 5, 6, ""]\n'
-    (tmp_path / "results").write_text(lines, "utf-8")
-    rows = read_delivered(tmp_path / "results", [Column("s", "place", "text")])
-    assert rows == [(1, "a\u2028b"), (4, "")]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Values that a source repeats; they travel with the job.
 MOST_VALUES = 8192
 # Columns of results that samples keep.
-KEPT = ("instance", "window_ms", "left_sequence", "right_sequence", "left_emit_us",
-        "right_emit_us", "arrive_us")  # fmt: skip
+KEPT = ("instance", "left_sequence", "right_sequence", "left_emit_us", "right_emit_us",
+        "arrive_us")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +109,7 @@ class JoinedStreams:
         import pyarrow as pa
 
         columns: dict[str, Any] = {name: records[name] for name in KEPT}
+        columns["window_ms"] = records["time_ms"]
         inside = np.clip(columns["instance"], 0, max(len(plan.instances) - 1, 0))
         columns["pair"] = plan.instances.pair[inside].astype(np.int32)
         for side in ("left", "right"):
@@ -209,7 +210,7 @@ def compare(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> 
         plan: that was run.
         reference: of the run's sources; its pairs are those of the plan.
         table: columns ``instance``, ``left_source``, ``right_source``, ``left_sequence``,
-            ``right_sequence``, ``window_ms`` (arrays) of the delivered results.
+            ``right_sequence``, ``time_ms`` (arrays) of the delivered results.
         finished: whether the job ended by itself; then nothing is cut off.
     """
     results = Results(
@@ -217,7 +218,7 @@ def compare(plan: Plan, reference: Reference, table: Any, *, finished: bool) -> 
         left_sequence=table["left_sequence"],
         right=table["right_source"].astype(np.int64),
         right_sequence=table["right_sequence"],
-        window_ms=table["window_ms"],
+        window_ms=table["time_ms"],
         instance=table["instance"].astype(np.int64),
     )
     due = np.full(reference.total, -1, np.int64)

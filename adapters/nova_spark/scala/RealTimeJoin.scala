@@ -2,6 +2,7 @@ package org.apache.spark.sql.nova
 
 import java.io.{BufferedOutputStream, File, FileOutputStream, OutputStream}
 import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.file.{Files, Path}
 
 import scala.collection.mutable.ArrayBuffer
 
@@ -20,7 +21,7 @@ import org.apache.spark.sql.streaming.{
 }
 import org.apache.spark.util.CollectionAccumulator
 
-/** As nova_engines.results has it, but for when it arrived. */
+/** A pair as nova_engines.results has it, but for when it arrived. */
 case class Result(
     instance: Int,
     left_source: Int,
@@ -169,7 +170,7 @@ private object Joiner {
 
 /**
  * Writes results as 80-byte records with the time they arrived: a file for each batch, which a
- * batch that is repeated writes anew.
+ * batch that is repeated writes anew, with its fields beside it.
  */
 class ResultWriter(directory: String) extends ForeachWriter[Result] {
   @transient private var file: File = _
@@ -179,6 +180,7 @@ class ResultWriter(directory: String) extends ForeachWriter[Result] {
   override def open(partition: Long, epoch: Long): Boolean = {
     new File(directory).mkdirs()
     file = new File(directory, f"$epoch%09d")
+    Files.writeString(fields, ResultWriter.Fields)
     stream = new BufferedOutputStream(new FileOutputStream(file), ResultWriter.Buffer)
     record = ByteBuffer.allocate(ResultWriter.Bytes).order(ByteOrder.LITTLE_ENDIAN)
     true
@@ -186,24 +188,38 @@ class ResultWriter(directory: String) extends ForeachWriter[Result] {
 
   override def process(r: Result): Unit = {
     record.clear()
-    record.putInt(r.instance).putInt(r.left_source).putInt(r.right_source)
-    record.putInt(r.waited_us)
-    record.putLong(r.window_ms).putLong(r.left_sequence).putLong(r.right_sequence)
-    record.putLong(r.left_emit_us).putLong(r.right_emit_us).putLong(TupleReader.nowUs())
+    record.putInt(r.instance).putInt(r.waited_us)
+    record.putLong(r.window_ms).putLong(TupleReader.nowUs())
+    record.putInt(r.left_source).putInt(r.right_source)
+    record.putLong(r.left_sequence).putLong(r.right_sequence)
+    record.putLong(r.left_emit_us).putLong(r.right_emit_us)
     record.putDouble(r.left_value).putDouble(r.right_value)
     stream.write(record.array())
   }
 
   override def close(error: Throwable): Unit = if (stream != null) {
     stream.close()
-    if (error == null && file.length() == 0) file.delete()
+    if (error == null && file.length() == 0) {
+      file.delete()
+      Files.delete(fields)
+    }
   }
+
+  private def fields: Path = Path.of(s"$file.fields")
 }
 
 private object ResultWriter {
   val Bytes = 80
   // Whole records, so that a file is one at any time.
   val Buffer: Int = 800 * Bytes
+  // As nova_engines.results.PAIR.
+  val Fields: String =
+    """[["instance", "i4"], ["waited_us", "i4"], ["time_ms", "i8"], ["arrive_us", "i8"],
+      | ["left_source", "i4"], ["right_source", "i4"],
+      | ["left_sequence", "i8"], ["right_sequence", "i8"],
+      | ["left_emit_us", "i8"], ["right_emit_us", "i8"],
+      | ["left_value", "f8"], ["right_value", "f8"]]
+      |""".stripMargin
 }
 
 object RealTimeJoin {

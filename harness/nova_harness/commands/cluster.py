@@ -169,7 +169,10 @@ def deploy(
             if replay is not None and query["check"]:
                 console.say("waiting for the end of the readings")
                 await_end(job)
-                rows: Any = job.results(Path(scratch)).records
+                came = job.results(Path(scratch))
+                if (loss := came.loss(finished=True)) is not None:
+                    raise NovaError(loss)
+                rows: Any = came.records
                 compared = replay.compare(rows)
             results = engine.deployment.result_file("results")
     answer: dict[str, Any] = {"job": job.name, "address": engine.address, "replaced": replaced}

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_engines.results import FIELDS, RECORD_BYTES
+from nova_engines.results import PAIR, PAIR_BYTES, dtype
 from nova_harness.results.latencies import percentiles
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class ArrivalsWatch:
         sizes |= {file: size for file, (size, _) in read.items()}
         now = time.monotonic()
         passed, self._looked, self._sizes = now - self._looked, now, sizes
-        records = np.frombuffer(b"".join(blocks), np.dtype(list(FIELDS)))
+        records = np.frombuffer(b"".join(blocks), dtype(PAIR))
         emitted = np.maximum(records["left_emit_us"], records["right_emit_us"])
         late = percentiles(records["arrive_us"] - emitted)
-        per_second = came / RECORD_BYTES / passed
+        per_second = came / PAIR_BYTES / passed
         self._history.append(Arrival(time.time(), per_second, late.p50, late.p99))
 
 
@@ -115,12 +115,12 @@ def newest(hosts: Hosts, file: tuple[str, str], since: int) -> tuple[int, bytes]
     host, path = file[0], shlex.quote(file[1])
     # In records. Each process that it starts costs a weak host a millisecond or two.
     command = (
-        f"n=0; [ -e {path} ] && n=$(($(stat -c %s {path}) / {RECORD_BYTES})); "
-        f"b=$((n - {NEWEST})); [ $b -ge {since // RECORD_BYTES} ] || b={since // RECORD_BYTES}; "
-        f"echo $((n * {RECORD_BYTES})); [ $n -le $b ] || "
-        f"dd if={path} bs={RECORD_BYTES} skip=$b count=$((n - b)) status=none"
+        f"n=0; [ -e {path} ] && n=$(($(stat -c %s {path}) / {PAIR_BYTES})); "
+        f"b=$((n - {NEWEST})); [ $b -ge {since // PAIR_BYTES} ] || b={since // PAIR_BYTES}; "
+        f"echo $((n * {PAIR_BYTES})); [ $n -le $b ] || "
+        f"dd if={path} bs={PAIR_BYTES} skip=$b count=$((n - b)) status=none"
     )
     output = bytearray()
     hosts[host].stream(command, None, output.extend, TIMEOUT_S)
     size, _, data = bytes(output).partition(b"\n")
-    return int(size or 0), data[: len(data) - len(data) % RECORD_BYTES]
+    return int(size or 0), data[: len(data) - len(data) % PAIR_BYTES]

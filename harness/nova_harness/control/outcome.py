@@ -12,7 +12,7 @@ import numpy as np
 
 from nova_engines import results
 from nova_engines.sources import KAFKA
-from nova_harness.engines.deployment import fetch_results, together
+from nova_harness.engines.deployment import fetch_results
 from nova_harness.results.latencies import percentiles
 from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from nova_workloads.comparison import Comparison
 
 NEAR_US = 2_000_000
-COLUMNS = (
-    "left_source",
-    "left_sequence",
-    "right_source",
-    "right_sequence",
-    "window_ms",
-    "left_value",
-    "right_value",
-    "left_emit_us",
-    "right_emit_us",
-    "arrive_us",
-)
+# Of the CSV file of results: the field that each is.
+COLUMNS = {
+    "left_source": "left_source",
+    "left_sequence": "left_sequence",
+    "right_source": "right_source",
+    "right_sequence": "right_sequence",
+    "window_ms": "time_ms",
+    "left_value": "left_value",
+    "right_value": "right_value",
+    "left_emit_us": "left_emit_us",
+    "right_emit_us": "right_emit_us",
+    "arrive_us": "arrive_us",
+}
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ def write_csv(parts: Sequence[ResultRecords], sources: Sources, path: Path) -> N
     table = pa.table(
         {
             name: names[column] if name.endswith("_source") else column
-            for name in COLUMNS
-            for column in [np.concatenate([part[name] for part in parts])]
+            for name, field in COLUMNS.items()
+            for column in [np.concatenate([part[field] for part in parts])]
         }
     )
     with atomic_write(path) as file:
@@ -178,8 +179,8 @@ def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
         for number, (node, path) in enumerate(files):
             local = Path(scratch) / str(number)
             fetch_results(hosts[node], path, local)
-            parts.append(results.read(local))
-    return together(parts)
+            parts.append(results.read(local, results.PAIR))
+    return results.of_pairs(parts)
 
 
 def _delivered(part: ResultRecords) -> Results:
@@ -188,7 +189,7 @@ def _delivered(part: ResultRecords) -> Results:
         part["left_sequence"],
         part["right_source"].astype(np.int64),
         part["right_sequence"],
-        part["window_ms"],
+        part["time_ms"],
     )
 
 

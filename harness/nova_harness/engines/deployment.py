@@ -17,12 +17,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from nova_core.errors import NovaError
 from nova_core.programs import PROGRAMS
 from nova_engines import results
-from nova_engines.query_results import QueryRows, read_rows
 from nova_testbed.connection import HostError
 from nova_testbed.jobs import own_directory
 
@@ -405,29 +402,16 @@ class EngineDeployment(ABC):
             scratch: directory for temporary copies, which are removed.
         """
         files = flow.result_files(self.result_file(name))
+        parts: dict[str, ResultRecords] = {}
         with tempfile.TemporaryDirectory(dir=scratch) as directory:
-            copies = {one: Path(directory) / str(number) for number, one in enumerate(flow.sinks)}
-            for one, local in copies.items():
+            for number, one in enumerate(flow.sinks):
+                local = Path(directory) / str(number)
                 fetch_results(self.hosts[one.node], files[one.name], local)
-            if not flow.has_columns:
-                return together([results.read(local) for local in copies.values()])
-            rows: Any = QueryRows({one.query: read_rows(local) for one, local in copies.items()})
-        return results.ResultRecords(rows, 0, announced=len(rows) if rows.complete else None)
-
-
-def together(parts: Sequence[ResultRecords]) -> ResultRecords:
-    """Records of all sinks of a job."""
-    if len(parts) == 1:
-        return parts[0]  # without a copy
-    announced = [part.announced for part in parts]
-    failures = [part.failure for part in parts if part.failure is not None]
-    return results.ResultRecords(
-        np.concatenate([part.records for part in parts]),
-        sum(part.truncated_bytes for part in parts),
-        starts=max(part.starts for part in parts),
-        announced=None if None in announced else sum(one or 0 for one in announced),
-        failure="; ".join(failures) or None,
-    )
+                parts[one.query or one.name] = results.read(local, results.fields_of(one))
+        of_sinks = list(parts.values())
+        if flow.has_columns:
+            return results.together(results.QueryRows(parts), of_sinks)
+        return results.of_pairs(of_sinks)
 
 
 def fetch_results(host: Host, remote: str, local: Path) -> None:

@@ -19,6 +19,7 @@ from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.names import is_own_job
 from nova_engines.nodes import MB, Node
+from nova_engines.results import BESIDE
 from nova_engines.sources import Sources
 from nova_flink.configuration import ClusterConfiguration
 from nova_flink.controlled_jobs import FlinkJobs
@@ -498,7 +499,8 @@ class FlinkJob:
         files = self.flow.result_files(d.result_file(self.file))
         for one in self.flow.sinks:
             path = shlex.quote(files[one.name])
-            d.hosts[one.node].run(f"rm -f {path} {path}.*")
+            beside = " ".join(path + suffix for suffix in BESIDE)
+            d.hosts[one.node].run(f"rm -f {path} {beside}")
 
     def read_offsets(self) -> dict[tuple[str, int], int]:
         """Messages read per topic and partition."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_engines.results import FIELDS, RECORD_BYTES
+from nova_engines.results import PAIR, PAIR_BYTES, dtype
 from nova_harness.control.arrivals import NEWEST, newest
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ class LiveFigures:
         grown, self._size = max(0, size - self._size), size
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        records = np.frombuffer(data, np.dtype(list(FIELDS)))
+        records = np.frombuffer(data, dtype(PAIR))
         latency = None
         if len(records):
             later = np.maximum(records["left_emit_us"], records["right_emit_us"])
             latency = float(np.median(records["arrive_us"] - later)) / 1000
-        return Figures(grown / RECORD_BYTES / passed, latency, self._busiest())
+        return Figures(grown / PAIR_BYTES / passed, latency, self._busiest())
 
     def _tail(self) -> tuple[int, bytes] | None:
         if self._file is not None:
             try:
                 with self._file.open("rb") as file:
-                    size = file.seek(0, 2) // RECORD_BYTES * RECORD_BYTES
-                    most = NEWEST * RECORD_BYTES
+                    size = file.seek(0, 2) // PAIR_BYTES * PAIR_BYTES
+                    most = NEWEST * PAIR_BYTES
                     file.seek(max(0, size - most))
                     return size, file.read(min(size, most))
             except OSError:

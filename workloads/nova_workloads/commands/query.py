@@ -104,8 +104,7 @@ def reference(
 ) -> None:
     """Run a query of PROBLEM in one process, by DuckDB; rows are to come in any order.
 
-    Results of a run are lines of JSON: event time, two moments, then the columns, as the sinks of
-    engines write them.
+    Results of a run are a file as the sinks of engines write it, with the files beside it.
     """
     from msgspec import to_builtins
 

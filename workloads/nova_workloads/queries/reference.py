@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_core.errors import NovaError
 from nova_core.io.binding import Bound, Window, bind
 from nova_core.io.expressions import Call, Column, Constant, Expression
-from nova_engines.query_results import Span
+from nova_engines.results import read, row_fields
 from nova_workloads.comparison import EXAMPLES, Comparison
 from nova_workloads.queries.readings import quoted, table_of
 
@@ -210,37 +208,10 @@ def _compare_group(
 
 
 def read_delivered(path: Path, columns: Sequence[Column]) -> list[ResultRow]:
-    """Results as sinks write them: a JSON array a line; of the times only event time is kept.
+    """Results of a query as its sink wrote them (`nova_engines.results`).
 
     Raises:
-        NovaError: naming the line that is no result.
+        NovaError: for a file that is missing or damaged, or has other columns.
     """
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "text": (str,)}
-    try:
-        # Not `str.splitlines`, which would split texts with other separators in them.
-        with path.open(encoding="utf-8") as file:
-            lines = list(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise NovaError(f"{path}: cannot be read as text: {error}") from error
-    rows: list[ResultRow] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise NovaError(f"{path}: line {number}: no JSON: {error}") from error
-        moments = [int] * (len(Span._fields) + 2)
-        good = isinstance(fields, list) and len(fields) == len(moments) + len(columns)
-        good = good and all(type(one) is kind for one, kind in zip(fields, moments, strict=False))
-        good = good and all(
-            type(one) in kinds[column.type]
-            for one, column in zip(fields[len(moments) :], columns, strict=True)
-        )
-        if not good:
-            names = ", ".join(f"{column.name} ({column.type})" for column in columns)
-            raise NovaError(f"{path}: line {number}: expected time, five moments, {names}")
-        values = [
-            float(one) if column.type == "float" else one
-            for one, column in zip(fields[len(moments) :], columns, strict=True)
-        ]
-        rows.append((fields[0], *values))
-    return rows
+    names, types = [one.text for one in columns], [one.type for one in columns]
+    return read(path, row_fields(names, types)).rows()

@@ -12,7 +12,7 @@ from nova_workloads.queries.reference import ResultRow, compare, expected
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_core.model.queries import Query
-    from nova_engines.query_results import QueryRows
+    from nova_engines.results import QueryRows
     from nova_engines.sources import Sources
     from nova_workloads.comparison import Comparison
 
@@ -75,6 +75,8 @@ class ReplayedReadings:
     def compare(self, rows: QueryRows, *, finished: bool = True) -> dict[str, Comparison]:
         """Delivered results of a job compared with the expected ones, by query."""
         return {
-            query.id: compare(self.expected(query), rows.of_query[query.id].rows, finished=finished)
+            query.id: compare(
+                self.expected(query), rows.of_query[query.id].rows(), finished=finished
+            )
             for query in self._problem.queries
         }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-    from nova_engines.query_results import QueryRows
+    from nova_engines.results import QueryRows
     from nova_engines.sources import Sources
 
 # Readings travel with the job.
@@ -181,7 +181,7 @@ def _prepare(file: Path, readings: Path) -> _Prepared:
 
 @dataclass(eq=False)
 class QueryStreams:
-    """See `nova_workloads.base.Streams`; results are `nova_engines.query_results.QueryRows`.
+    """See `nova_workloads.base.Streams`; results are `nova_engines.results.QueryRows`.
 
     Attributes:
         problem: with the queries.
@@ -255,9 +255,7 @@ class QueryStreams:
         import pyarrow as pa
 
         columns: dict[str, Any] = {
-            "query": np.repeat(
-                list(records.of_query), [len(one.rows) for one in records.of_query.values()]
-            ),
+            "query": np.repeat(list(records.of_query), list(map(len, records.of_query.values()))),
             "arrive_us": records["arrive_us"],
         }
         for side, which in (("left", "oldest"), ("right", "newest")):

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_engines.flow import CUT, SELECT, SINK, SOURCE
-from nova_engines.query_results import QueryRows
 from nova_research.costream.training.traces import BEHIND, Labels
 
 if TYPE_CHECKING:
     from nova_engines.flow import Flow, Operator
-    from nova_engines.query_results import QueryResults
+    from nova_engines.results import ResultRecords
     from nova_engines.sources import Sources
     from nova_harness.results.schema import OperatorCounts
 
 
 def labels(
-    results: QueryResults | None,
+    results: ResultRecords | None,
     sources: Sources,
     measured_us: tuple[int, int],
     behind_s: float | None,
@@ -39,21 +38,20 @@ def labels(
     begin, end = measured_us
     seconds = (end - begin) / 1e6
     late = failed or (behind_s is not None and behind_s >= BEHIND * seconds)
-    if results is None or not results.rows:
+    if results is None or not len(results):
         return Labels(False, late, 0.0, None, None, 0, behind_s)
-    rows = QueryRows({"": results})
-    arrive = rows["arrive_us"]
+    arrive = results["arrive_us"]
     inside = (arrive >= begin) & (arrive < end)
     count = int(inside.sum())
     if not count:
         return Labels(False, late, 0.0, None, None, 0, behind_s)
-    due = sources.start_ms * 1000 + sources.due_us(rows["oldest_ms"])
+    due = sources.start_ms * 1000 + sources.due_us(results["oldest_ms"])
     return Labels(
         True,
         late,
         count / seconds,
         float(np.median((arrive - due)[inside])) / 1000,
-        float(np.median((arrive - rows["oldest_us"])[inside])) / 1000,
+        float(np.median((arrive - results["oldest_us"])[inside])) / 1000,
         count,
         behind_s,
     )

@@ -244,7 +244,7 @@ class Rounds:
             results = rows.of_query[query.id]
             slowest_s = max(late, default=None)
             of_query[query.id] = labels(results, job.sources, measured_us, slowest_s, failed=failed)
-            arrived[query.id] = len(results.rows)
+            arrived[query.id] = len(results)
             if slowest_s is not None and slowest_s < self.settings.drain_s:
                 emitted |= query.emitted(length_s)
         counts = [] if failed else job.operators(before, job.counters())

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nova_engines.flow import Flow
-from nova_engines.query_results import QueryResults, QueryRows, Span
-from nova_engines.results import ResultRecords
+from nova_engines.results import ROW, QueryRows, ResultRecords, dtype, together
 from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.engines.base import RunError
@@ -88,18 +89,14 @@ class InstantJob:
         late = any(one in self.name for one in self.engine.late)
         silent = any(one in self.name for one in self.engine.silent)
         count = 0 if silent else max(0, int((self.ended - start / 1000) * many))
-        due = [start * 1000 + k * 1_000_000 // many for k in range(count)]
-        spans = [
-            Span(
-                self.sources.begin_ms + (at - start * 1000) // 1000, at + 2000 + 10**6 * late, 0, 0
-            )
-            for at in due
-        ]
-        arrive = [at + DELAY_US + 10**6 * late for at in due]
-        rows: list[tuple[int | float | str, ...]] = [(0, k) for k in range(count)]
-        of_one = QueryResults(rows, spans, arrive, complete=True)
-        results: Any = QueryRows({one.query: of_one for one in self.flow.sinks})
-        return ResultRecords(results, 0)
+        due = start * 1000 + np.arange(count) * 1_000_000 // many
+        made = np.zeros(count, dtype(ROW))
+        made["oldest_ms"] = self.sources.begin_ms + (due - start * 1000) // 1000
+        made["oldest_us"] = due + 2000 + 10**6 * late
+        made["arrive_us"] = due + DELAY_US + 10**6 * late
+        of_one = ResultRecords(made, announced=count)
+        of_query = {one.query: of_one for one in self.flow.sinks}
+        return together(QueryRows(of_query), list(of_query.values()))
 
     def behind_s(self) -> dict[str, float]:
         """A second, of those that are late."""

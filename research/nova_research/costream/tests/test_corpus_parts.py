@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nova_core.errors import NovaError
 from nova_engines.flow import CUT, FILTER, JOIN, SINK, SOURCE, Flow, Operator
-from nova_engines.query_results import QueryResults, Span
+from nova_engines.results import ROW, ResultRecords, dtype
 from nova_engines.sources import READINGS, Source, Sources
 from nova_harness.results.schema import OperatorCounts
 from nova_research.costream.corpus.check import check_corpus
@@ -75,12 +75,12 @@ def failed(number: int) -> Trace:
 @given(st.lists(st.tuples(st.integers(0, 12_000), st.integers(0, 900), st.integers(0, 3000))))
 def test_labels_follow_the_papers_definitions(results: list[tuple[int, int, int]]) -> None:
     """Each result: ms of event time since the start, ms its reading came late, ms on its way."""
-    spans, arrive = [], []
-    for ms, late, way in results:
+    made, arrive = np.zeros(len(results), dtype(ROW)), []
+    for number, (ms, late, way) in enumerate(results):
         emitted = 1000 * (50_000 + ms + late)
-        spans.append(Span(1000 + ms, emitted, 1000 + ms, emitted))
         arrive.append(emitted + 1000 * way)
-    rows = QueryResults([(0,)] * len(spans), spans, arrive, complete=False)
+        made[number] = (-1, 0, 0, arrive[-1], 1000 + ms, emitted, 1000 + ms, emitted)
+    rows = ResultRecords(made)
     found = labels(rows, SOURCES, (BEGIN, END), 0.0, failed=False)
     inside = [one for one, at in zip(results, arrive, strict=True) if BEGIN <= at < END]
     assert found.results == len(inside) and found.success == bool(inside)

@@ -16,7 +16,7 @@ from nova_core.errors import NovaError
 from nova_core.model import Plan, Problem
 from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
-from nova_engines.results import ResultRecords
+from nova_engines.results import PAIR, ResultRecords
 from nova_engines.sources import REPLAY, Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.engines.base import DIRECT, PAIRS, Cluster, JobState, RunError
@@ -151,6 +151,7 @@ class TinyJob:
             "sources": asdict(self.sources),
             "addresses": {host.name: host.address for host in d.hosts.inventory.hosts},
             "file": d.result_file(RESULTS),
+            "fields": PAIR,
         }
         with tempfile.TemporaryDirectory(prefix="tiny-engine-") as directory:
             file = Path(directory) / "job.json"

@@ -17,8 +17,8 @@ from typing import Any
 
 PORT = 9311
 STEP, SHIFT, SCALE = 0x9E3779B97F4A7C15, 11, 2.0**53
-# See `nova_engines.results`.
-RECORD = struct.Struct("<4i6q2d")
+# See `nova_engines.results`: a pair's fields, which the job names.
+RECORD = struct.Struct("<2i2q2i4q2d")
 FOR_EVER = 1 << 62
 # A tuple: source, sequence number, event time in ms, emission in us, value.
 Row = list[Any]
@@ -75,7 +75,7 @@ class Operator:
     def _join(self, begin: int) -> list[Row]:
         left, right = self.windows.pop(begin)
         return [
-            [self.facts["number"], a[0], b[0], 0, begin, a[1], b[1], a[3], b[3], a[4], b[4]]
+            [self.facts["number"], 0, begin, a[0], b[0], a[1], b[1], a[3], b[3], a[4], b[4]]
             for key, rows in left.items()
             for a in rows
             for b in right.get(key, ())
@@ -88,6 +88,7 @@ class Job:
     def __init__(self, node: str, directory: Path, job: dict[str, Any]) -> None:
         self.node, self.directory = node, directory
         self.sources, self.addresses, self.results = job["sources"], job["addresses"], job["file"]
+        self.fields = job["fields"]
         every = job["flow"]["operators"]
         joins = (one for one in every if one["kind"] == "join")
         numbers = {one["name"]: number for number, one in enumerate(joins)}
@@ -130,7 +131,7 @@ class Job:
         now = time.time_ns() // 1000
         with Path(self.results).open("ab") as file:
             for row in rows:
-                file.write(RECORD.pack(*row[:9], now, *row[9:]))
+                file.write(RECORD.pack(*row[:3], now, *row[3:]))
         self.written += len(rows)
 
     async def source(self, operator: Operator) -> None:
@@ -160,6 +161,7 @@ class Job:
         if any(one.kind == "sink" for one in self.here.values()):
             Path(self.results).parent.mkdir(parents=True, exist_ok=True)
             Path(self.results).write_bytes(b"")
+            Path(f"{self.results}.fields").write_text(json.dumps(self.fields))
             Path(f"{self.results}.end").unlink(missing_ok=True)
         tasks = [
             asyncio.create_task(self.source(one))

@@ -9,30 +9,40 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /**
- * Results of a job in a file on the sink's host, as 80-byte little-endian records: ints instance,
- * left source, right source, us the inputs waited before the engine took one in; longs window (ms),
- * left and right sequence number, left and right emit time, arrival (us); doubles left and right
- * value.
+ * Results of a sink in a file on its host, as little-endian records of one size. Each begins with the
+ * ints instance and us that the inputs waited before the engine took one in, and the longs time
+ * (ms) and arrival (us); the fields of its kind follow. A text is a long: where it begins in
+ * PATH.texts, see {@link TextFile}.
  *
- * <p>Files beside it tell what else there is to know. PATH.job names the job, a line for each time
- * its sink was started: a job that is started again goes on behind what it has written. Those of
- * another job that are in the way are kept, as PATH.JOB. PATH.end says that no more will come, and
- * how many records there are; PATH.failed, that some could not be written, and why. PATH.complete
- * has an event time, ms, where the engine tells it: all results of windows up to it are there.
+ * <p>Files beside it tell what else there is to know. PATH.fields has name and type of every field in
+ * order, as JSON, before there are records. PATH.job names the job, a line for each time its sink
+ * was started: a job that is started again goes on behind what it has written. Those of another job
+ * that are in the way are kept, as PATH.JOB. PATH.end says that no more will come, and how many
+ * records there are; PATH.failed, that some could not be written, and why. PATH.complete has an event
+ * time, ms, where the engine tells it: all results of windows up to it are there.
  */
-public final class ResultFile implements Closeable {
-  private static final int RECORD = 80;
-  private static final int BUFFER = 512 * RECORD;
+public abstract class ResultFile implements Closeable {
+  private static final String[] FIRST = {"instance", "waited_us", "time_ms", "arrive_us"};
+  private static final String[] FIRST_TYPES = {"i4", "i4", "i8", "i8"};
+  private static final String TEXT = "text";
+  private static final int BUFFER = 40_960;
   private static final long FLUSH_MS = 200;
-  private static final List<String> BESIDE = List.of("", ".job", ".end", ".failed", ".complete");
+  private static final List<String> BESIDE =
+      List.of("", ".fields", ".texts", ".job", ".end", ".failed", ".complete");
 
   private final Path path;
+  private final int record;
   // A FileChannel would be closed by the interrupt that cancels a task, with results in the buffer.
   private final RandomAccessFile file;
-  private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER).order(ByteOrder.LITTLE_ENDIAN);
+  private final TextFile texts;
+  private final ByteBuffer buffer;
   private final Thread flusher;
   private long completeMs = Long.MIN_VALUE;
   private long toldMs = Long.MIN_VALUE;
@@ -41,16 +51,27 @@ public final class ResultFile implements Closeable {
   /**
    * @param name path of the file
    * @param job whose results they are; the same when the engine starts it again
+   * @param fields names of the fields behind the first four
+   * @param types of these: i4, i8, f8 or text
    */
-  public ResultFile(String name, String job) throws IOException {
+  protected ResultFile(String name, String job, String[] fields, String[] types)
+      throws IOException {
     path = Path.of(name).toAbsolutePath();
+    record = bytes(FIRST_TYPES) + bytes(types);
+    buffer =
+        ByteBuffer.allocate(Math.max(1, BUFFER / record) * record).order(ByteOrder.LITTLE_ENDIAN);
     Files.createDirectories(path.getParent());
     keepOthers(job);
     Files.deleteIfExists(beside(".end"));
     Files.deleteIfExists(beside(".complete"));
     file = new RandomAccessFile(path.toFile(), "rw");
+    TextFile opened = null;
     try {
-      long whole = file.length() / RECORD * RECORD;
+      replace(".fields", described(fields, types));
+      if (Arrays.asList(types).contains(TEXT)) {
+        opened = new TextFile(beside(".texts"));
+      }
+      long whole = file.length() / record * record;
       if (whole < file.length()) {
         file.setLength(whole);
       }
@@ -59,11 +80,44 @@ public final class ResultFile implements Closeable {
           beside(".job"), job + "\n", StandardOpenOption.CREATE, StandardOpenOption.APPEND);
     } catch (IOException error) {
       file.close();
+      if (opened != null) {
+        opened.close();
+      }
       throw fail(error);
     }
+    texts = opened;
     flusher = new Thread(this::flushNowAndThen, "nova-result-flusher");
     flusher.setDaemon(true);
     flusher.start();
+  }
+
+  private static int bytes(String[] types) {
+    return Stream.of(types).mapToInt(type -> type.equals("i4") ? 4 : 8).sum();
+  }
+
+  private static String described(String[] fields, String[] types) {
+    Stream<String> first = rows(FIRST, FIRST_TYPES);
+    return Stream.concat(first, rows(fields, types))
+        .collect(Collectors.joining(",\n ", "[", "]\n"));
+  }
+
+  private static Stream<String> rows(String[] fields, String[] types) {
+    return IntStream.range(0, fields.length)
+        .mapToObj(i -> "[" + quoted(fields[i]) + ", " + quoted(types[i]) + "]");
+  }
+
+  private static String quoted(String text) {
+    StringBuilder made = new StringBuilder("\"");
+    for (char c : text.toCharArray()) {
+      if (c == '"' || c == '\\') {
+        made.append('\\').append(c);
+      } else if (c < ' ') {
+        made.append(String.format("\\u%04x", (int) c));
+      } else {
+        made.append(c);
+      }
+    }
+    return made.append('"').toString();
   }
 
   private Path beside(String suffix) {
@@ -88,28 +142,25 @@ public final class ResultFile implements Closeable {
     }
   }
 
-  /** Adds a record; it is written within a fifth of a second. */
-  public synchronized void add(
-      int instance,
-      int left,
-      int right,
-      int waitedUs,
-      long windowMs,
-      long leftSequence,
-      long rightSequence,
-      long leftEmitUs,
-      long rightEmitUs,
-      long arriveUs,
-      double leftValue,
-      double rightValue)
+  /**
+   * Begins a record, which is written within a fifth of a second. Whoever calls it holds the monitor
+   * of this file until all other fields are put behind what is there, in their order.
+   */
+  protected final ByteBuffer begin(int instance, int waitedUs, long timeMs, long arriveUs)
       throws IOException {
     refuse();
-    buffer.putInt(instance).putInt(left).putInt(right).putInt(waitedUs);
-    buffer.putLong(windowMs).putLong(leftSequence).putLong(rightSequence);
-    buffer.putLong(leftEmitUs).putLong(rightEmitUs).putLong(arriveUs);
-    buffer.putDouble(leftValue).putDouble(rightValue);
-    if (buffer.remaining() < RECORD) {
+    if (buffer.remaining() < record) {
       flush();
+    }
+    return buffer.putInt(instance).putInt(waitedUs).putLong(timeMs).putLong(arriveUs);
+  }
+
+  /** What the field of a text holds; whoever calls it holds the monitor of this file. */
+  protected final long text(String text) throws IOException {
+    try {
+      return texts.add(text);
+    } catch (IOException error) {
+      throw fail(error);
     }
   }
 
@@ -123,8 +174,11 @@ public final class ResultFile implements Closeable {
     flush();
     tellComplete();
     try {
+      if (texts != null) {
+        texts.sync();
+      }
       file.getFD().sync();
-      Files.writeString(beside(".end"), file.length() / RECORD + "\n");
+      Files.writeString(beside(".end"), file.length() / record + "\n");
     } catch (IOException error) {
       throw fail(error);
     }
@@ -133,7 +187,12 @@ public final class ResultFile implements Closeable {
   private void flush() throws IOException {
     refuse();
     try {
-      file.write(buffer.array(), 0, buffer.position());
+      // Texts are there before the records that name them.
+      if (texts != null) {
+        texts.flush();
+      }
+      // An error may have ended whoever filled the last one.
+      file.write(buffer.array(), 0, buffer.position() / record * record);
     } catch (IOException error) {
       throw fail(error);
     }
@@ -145,17 +204,22 @@ public final class ResultFile implements Closeable {
       return;
     }
     try {
-      // Whoever reads it finds the old time or the new one, and all results up to it.
-      Files.writeString(beside(".complete.part"), completeMs + "\n");
-      Files.move(
-          beside(".complete.part"),
-          beside(".complete"),
-          StandardCopyOption.REPLACE_EXISTING,
-          StandardCopyOption.ATOMIC_MOVE);
+      replace(".complete", completeMs + "\n");
       toldMs = completeMs;
     } catch (IOException error) {
       throw fail(error);
     }
+  }
+
+  /** Whoever reads it finds the old text or the new one. */
+  private void replace(String suffix, String text) throws IOException {
+    Path part = beside(suffix + ".part");
+    Files.writeString(part, text);
+    Files.move(
+        part,
+        beside(suffix),
+        StandardCopyOption.REPLACE_EXISTING,
+        StandardCopyOption.ATOMIC_MOVE);
   }
 
   private void refuse() throws IOException {
@@ -201,7 +265,8 @@ public final class ResultFile implements Closeable {
   public void close() throws IOException {
     flusher.interrupt();
     synchronized (this) {
-      try (RandomAccessFile closing = file) {
+      try (RandomAccessFile closing = file;
+          TextFile closingToo = texts) {
         flush();
       }
     }

@@ -5,8 +5,8 @@ import java.io.UncheckedIOException;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import nova.engines.PairResults;
 import nova.engines.RealClock;
-import nova.engines.ResultFile;
 import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.task.OutputCollector;
 import org.apache.storm.task.TopologyContext;
@@ -23,7 +23,7 @@ public final class ResultSink extends BaseRichBolt {
 
   private final String path;
   private transient OutputCollector collector;
-  private transient ResultFile file;
+  private transient PairResults file;
   // Of every join: up to when all results of its windows have come.
   private transient Map<Integer, Long> marks;
 
@@ -45,7 +45,7 @@ public final class ResultSink extends BaseRichBolt {
       return;
     }
     try {
-      file = new ResultFile(path, context.getStormId());
+      file = new PairResults(path, context.getStormId());
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }

@@ -2,40 +2,34 @@ package nova.flink.query;
 
 import java.io.IOException;
 import nova.engines.RealClock;
-import nova.engines.query.RowFile;
-import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.streaming.api.functions.sink.legacy.RichSinkFunction;
+import nova.engines.query.RowResults;
+import nova.flink.FileSink;
 
 /** Writes the results of a query to a file on the sink's host. */
-public final class RowSink extends RichSinkFunction<FlinkRow> {
+public final class RowSink extends FileSink<FlinkRow, RowResults> {
   private static final long serialVersionUID = 1L;
 
-  private final String path;
-  private transient RowFile file;
+  private final String[] columns;
+  private final String[] types;
 
-  public RowSink(String path) {
-    this.path = path;
+  /**
+   * @param path of the file
+   * @param columns names of the results' columns
+   * @param types of these: int, float or text
+   */
+  public RowSink(String path, String[] columns, String[] types) {
+    super(path);
+    this.columns = columns;
+    this.types = types;
   }
 
   @Override
-  public void open(OpenContext context) throws IOException {
-    file = new RowFile(path);
+  protected RowResults open(String path, String job) throws IOException {
+    return new RowResults(path, job, columns, types);
   }
 
   @Override
-  public void invoke(FlinkRow result, Context context) throws IOException {
+  protected void add(RowResults file, FlinkRow result) throws IOException {
     file.add(result.row, RealClock.nowUs());
-  }
-
-  @Override
-  public void finish() throws IOException {
-    file.finish();
-  }
-
-  @Override
-  public void close() throws IOException {
-    if (file != null) {
-      file.close();
-    }
   }
 }

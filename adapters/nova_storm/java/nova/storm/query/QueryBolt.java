@@ -11,7 +11,7 @@ import nova.engines.RealClock;
 import nova.engines.query.Cut;
 import nova.engines.query.Program;
 import nova.engines.query.Row;
-import nova.engines.query.RowFile;
+import nova.engines.query.RowResults;
 import nova.engines.query.Step;
 import nova.engines.query.Windows;
 import org.apache.storm.generated.GlobalStreamId;
@@ -36,7 +36,7 @@ public final class QueryBolt extends BaseRichBolt {
   private transient long reached;
   private transient Step step;
   private transient Windows<?> windows;
-  private transient RowFile file;
+  private transient RowResults file;
 
   /**
    * @param operator as nova_engines.flow has it, in JSON
@@ -78,7 +78,7 @@ public final class QueryBolt extends BaseRichBolt {
       case "relay":
         break;
       case "sink":
-        file = open();
+        file = open(context.getStormId(), strings(told.get("columns")), strings(told.get("types")));
         break;
       default:
         windows = windows(told, programs);
@@ -138,9 +138,9 @@ public final class QueryBolt extends BaseRichBolt {
     return rows(list).mapToDouble(one -> Double.parseDouble(one.toString())).toArray();
   }
 
-  private RowFile open() {
+  private RowResults open(String job, String[] columns, String[] types) {
     try {
-      return new RowFile(path);
+      return new RowResults(path, job, columns, types);
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
@@ -179,7 +179,11 @@ public final class QueryBolt extends BaseRichBolt {
     }
     if (file == null) {
       collector.emit(Rows.mark(least));
-    } else if (least == Rows.END) {
+      return;
+    }
+    // As Flink tells it: at the end, all of all time.
+    file.complete(least);
+    if (least == Rows.END) {
       file.finish();
     }
   }
