@@ -82,7 +82,7 @@ def compiled(
             )
         with tempfile.TemporaryDirectory() as scratch:
             classes = Path(scratch)
-            _compile(java_files, jars, classes, engine, release)
+            compile_java(java_files, jars, classes, engine, release)
             for name, path in beside.items():
                 (classes / name).parent.mkdir(parents=True, exist_ok=True)
                 (classes / name).write_bytes(path.read_bytes())
@@ -119,9 +119,21 @@ def compiler(engine: str = "Flink") -> str:
     return program
 
 
-def _compile(
-    java_files: list[Path], jars: list[Path], classes: Path, engine: str, release: str
+def compile_java(
+    java_files: list[Path], jars: list[Path], classes: Path, engine: str, release: str = RELEASE
 ) -> None:
+    """Compile Java sources.
+
+    Args:
+        java_files: the sources.
+        jars: that they need.
+        classes: directory for what is made.
+        engine: whose operators they are, for errors.
+        release: the oldest Java that can run them.
+
+    Raises:
+        CompileError: where there is no Java compiler, or it refuses the sources.
+    """
     command = [
         compiler(engine),
         # This JVM is short-lived: it finishes sooner if it compiles less of itself.

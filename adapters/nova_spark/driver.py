@@ -19,7 +19,7 @@ from nova_core.errors import NovaError
 from nova_engines.documents import write_json
 from nova_engines.flow import Flow
 from nova_engines.sources import Sources
-from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors
+from nova_spark.realtime import LEAD_S, RealTimeJob, await_executors
 from nova_spark.session import session
 from nova_spark.verification import Step
 
@@ -80,7 +80,7 @@ def _run(
     flow = Flow.from_json(plain["flow"])
     sources = Sources.from_json(plain["sources"])
     places = plain["results"], plain["checkpoints"]
-    join = RealTimeJoin(spark, addresses, flow, sources, *places)
+    join = RealTimeJob(spark, addresses, flow, sources, *places)
     due = time.monotonic()
     try:
         join.prepare()

@@ -1,8 +1,8 @@
 """Nova's Scala for Spark's Real-Time Mode, compiled once against Spark's own jars.
 
 It has what Real-Time Mode needs and PySpark lacks: sources that pace on their hosts or read Kafka,
-a stateful join of the two sides of a union, a sink that writes results as they arrive, and
-preferred hosts for a stage.
+a stateful join of the two sides of a union, a sink that writes results as they arrive, preferred
+hosts for a stage, and the operators of queries with columns, which are the Java of all engines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from nova_engines.compiling import pack, run_compiler, stamp_of
+from nova_engines.compiling import compile_java, pack, run_compiler, sources, stamp_of
 from nova_engines.installing import engines_directory, java, locked
 from nova_spark.home import check
 
@@ -21,29 +21,41 @@ EXTENSIONS = "org.apache.spark.sql.nova.Extensions"
 
 
 def build(
-    progress: Callable[[str], None] = lambda message: None, kafka: Path | None = None
+    progress: Callable[[str], None] = lambda message: None,
+    kafka: Path | None = None,
+    *,
+    queries: bool = False,
 ) -> list[Path]:
     """Make a jar of Nova's classes, unless one of these sources for this Spark exists.
 
     Args:
         progress: called with a line of text when something is compiled.
         kafka: the jar of Kafka's client, for jobs that read Kafka.
+        queries: whether jobs may have tuples with columns.
 
     Returns:
         Jars that a session needs: Nova's, in a directory beside the engine homes, and Kafka's.
 
     Raises:
-        NovaError: without Spark or Java, or when the compiler refuses the sources.
+        NovaError: without Spark or Java, of queries without a Java compiler, or when a compiler
+            refuses the sources.
     """
     home = check()
     clients = [] if kafka is None else [kafka]
     jars = [*sorted((home / "jars").glob("*.jar")), *clients]
-    name = "nova-spark.jar" if kafka is None else "nova-spark-kafka.jar"
-    target = engines_directory() / "spark-extension" / name
-    with as_file(files("nova_spark") / "scala") as directory:
-        sources = sorted(directory.glob("*.scala" if kafka is None else "**/*.scala"))
+    parts = {"kafka": kafka is not None, "query": queries}
+    name = "-".join(["nova-spark", *(part for part, there in parts.items() if there)])
+    target = engines_directory() / "spark-extension" / f"{name}.jar"
+    with (
+        as_file(files("nova_spark") / "scala") as directory,
+        as_file(files("nova_engines") / "java") as shared,
+    ):
+        scala = sorted(directory.glob("*.scala"))
+        for part, there in parts.items():
+            scala += sorted((directory / part).glob("*.scala")) if there else []
+        java_files = sources(shared) if queries else []
         digest = hashlib.sha256("\n".join(jar.name for jar in jars).encode())
-        for source in sources:
+        for source in (*scala, *java_files):
             digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
         stamp = digest.hexdigest()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +63,11 @@ def build(
             if stamp_of(target) != stamp:
                 progress("compiling Nova's operators for Spark")
                 with tempfile.TemporaryDirectory() as scratch:
-                    _compile(sources, jars, Path(scratch))
-                    pack(Path(scratch), stamp, target)
+                    classes = Path(scratch)
+                    if java_files:
+                        compile_java(java_files, jars, classes, "Spark")
+                    _compile(scala, [*jars, classes], classes)
+                    pack(classes, stamp, target)
     return [target, *clients]
 
 
@@ -69,8 +84,8 @@ def kafka_client() -> Path:
     return next(jar for jar in home.jars if jar.name.startswith("kafka-clients-"))
 
 
-def _compile(sources: list[Path], jars: list[Path], classes: Path) -> None:
-    path = ":".join(map(str, jars))
+def _compile(sources: list[Path], path_entries: list[Path], classes: Path) -> None:
+    path = ":".join(map(str, path_entries))
     command = [
         *(java("Spark"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xss8m"),
         *("-cp", path, "scala.tools.nsc.Main", "-cp", path, "-nowarn", "-d", str(classes)),

@@ -14,7 +14,7 @@ from nova_core.errors import NovaError
 from nova_engines.documents import write_json
 from nova_engines.flow import Flow
 from nova_engines.sources import Sources
-from nova_spark.realtime import LEAD_S, RealTimeJoin, await_executors, settings
+from nova_spark.realtime import LEAD_S, RealTimeJob, await_executors, settings
 from nova_spark.session import session
 from nova_spark.verification import Record
 
@@ -42,7 +42,7 @@ def run(
             earliest possible.
         master: ``spark://host:port``.
         addresses: of the nodes.
-        results: see `nova_spark.realtime.RealTimeJoin`.
+        results: see `nova_spark.realtime.RealTimeJob`.
         checkpoints: likewise.
         record: file that says how far the job is, for ``nova cluster verify``.
         chosen: settings of Spark, `nova_spark.realtime.settings` among them.
@@ -52,7 +52,7 @@ def run(
         await_executors(spark, {node: addresses[node] for node in flow.nodes})
         _say(f"executors: {time.monotonic() - begin:.1f} s")
         context = spark.sparkContext
-        join = RealTimeJoin(spark, addresses, flow, sources, results, checkpoints)
+        join = RealTimeJob(spark, addresses, flow, sources, results, checkpoints)
 
         def look() -> bool:
             state = Record(str(context.uiWebUrl), str(context.applicationId), join.steps)

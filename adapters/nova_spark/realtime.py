@@ -5,7 +5,8 @@ of all sources, one stateful join of its two sides (``transformWithState``) and 
 (`nova_spark.extension`): stages whose tasks are the plan's sources, joins and sink. Where a plan
 has relays, every hop of the longest route is a stage between them, which rows of shorter routes
 pass on the node that they are on. All stages run at once, from the begin of a batch to its end; a
-batch only bounds what a failure repeats.
+batch only bounds what a failure repeats. Queries with columns have stages of their own
+(`nova_spark.queries`).
 
 Tasks prefer hosts, for which Spark is configured to wait: `SETTINGS`, one executor per host.
 """
@@ -16,7 +17,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from nova_core.errors import NovaError
@@ -44,6 +45,8 @@ LEAD_S = 2.0 + BATCH_S
 READY_S = 150.0
 PREPARE_S = 180.0
 POLL_S = 0.1
+# The first file of a job's results of queries.
+ROWS = "rows"
 # Spark's page on an application keeps this many stages.
 KEPT = 1000
 # What any session needs.
@@ -61,25 +64,26 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def settings(heap: int, kafka: Path | None = None) -> dict[str, str]:
+def settings(heap: int, kafka: Path | None = None, *, queries: bool = False) -> dict[str, str]:
     """All that a session needs.
 
     Args:
         heap: of every executor, MiB.
         kafka: the jar of Kafka's client, for jobs that read Kafka.
+        queries: whether jobs may have tuples with columns.
 
     Raises:
         NovaError: when Nova's Scala cannot be compiled.
     """
     return {
         **SETTINGS,
-        "spark.jars": ",".join(map(str, build(kafka=kafka))),
+        "spark.jars": ",".join(map(str, build(kafka=kafka, queries=queries))),
         "spark.executor.memory": f"{heap}m",
     }
 
 
-class RealTimeJoin:
-    """The queries of a flow of pairs: one for every sink.
+class RealTimeJob:
+    """The queries of a flow: of pairs one for every sink; one, if tuples have columns.
 
     Args:
         spark: a session with `settings`, the first of its Python process, on a cluster with one
@@ -87,13 +91,14 @@ class RealTimeJoin:
         addresses: of the nodes, as their executors have them.
         flow: what runs where.
         sources: what the sources emit, or where they read.
-        results: directory that sinks write to on their nodes: one within it for each, in the order
-            of the flow (`nova_spark.results`).
+        results: directory that sinks write to on their nodes. Those of pairs have one within it
+            each, in the order of the flow (`nova_spark.results`), those of queries the files
+            ``rows``, ``rows.1`` and so on (`Flow.result_files`).
         checkpoints: directory for offsets and state, on the driver and on every node; must be new.
             State is read and written where its join runs, and nowhere else.
 
     Raises:
-        NovaError: for sources of sockets, and nodes without address.
+        NovaError: for sources that Spark does not run, and nodes without address.
     """
 
     def __init__(
@@ -110,7 +115,13 @@ class RealTimeJoin:
         self.results, self.checkpoints = results, checkpoints
         context: Any = spark.sparkContext
         self._scala = context._jvm.org.apache.spark.sql.nova
-        self._jobs = [job_of(flow, one, sources, addresses) for one in flow.sinks]
+        if flow.has_columns:
+            # What is not there where a bundle of pairs runs.
+            from nova_spark.queries import job_of_queries
+
+            self._jobs = [job_of_queries(flow, sources, addresses, f"{results}/{ROWS}")]
+        else:
+            self._jobs = [job_of(flow, one, sources, addresses) for one in flow.sinks]
         self._ids = [f"{uuid4()}" for _ in self._jobs]
         self._seen: list[Any] = []
         self._queries: list[Any] = []
@@ -125,18 +136,18 @@ class RealTimeJoin:
         for number, (one, job) in enumerate(zip(self._ids, self._jobs, strict=True)):
             seen = self._scala.RealTimeJoin.accumulator(session._jsparkSession)
             self._seen.append(seen)
-            self._queries.append(
-                self._scala.RealTimeJoin.start(
-                    session._jsparkSession,
-                    json.dumps({"id": one, **job.document}),
-                    f"{self.results}/{number}",
-                    f"{self.checkpoints}/{number}",
-                    f"{BATCH_S * 1000} milliseconds",
-                    seen,
+            document = json.dumps({"id": one, **job.document})
+            last = f"{self.checkpoints}/{number}", f"{BATCH_S * 1000} milliseconds", seen
+            begun = (
+                self._scala.RealTimeQuery.start(session._jsparkSession, document, *last)
+                if self.flow.has_columns
+                else self._scala.RealTimeJoin.start(
+                    session._jsparkSession, document, f"{self.results}/{number}", *last
                 )
             )
-        begun, until = self._scala.Progress.positions, time.monotonic() + PREPARE_S
-        while not all(map(begun, self._ids)):
+            self._queries.append(begun)
+        positions, until = self._scala.Progress.positions, time.monotonic() + PREPARE_S
+        while not all(map(positions, self._ids)):
             self.check()
             if time.monotonic() > until:
                 raise NovaError(f"Spark: no batch has ended after {PREPARE_S:g} s")
@@ -178,26 +189,25 @@ class RealTimeJoin:
         for number, job in zip(self._ids, self._jobs, strict=True):
             positions = self._positions(number)
             if not positions or any(
-                not 0 <= one["count"] * len(one["outputs"]) <= position
-                for one, position in zip(job.document["sources"], positions, strict=True)
+                not 0 <= one.end <= position
+                for one, position in zip(job.sources, positions, strict=True)
             ):
                 return True
         return False
 
     @property
     def read(self) -> dict[str, int]:
-        """Number of every source's tuples in ended batches."""
+        """Number of every source's tuples in ended batches; not told of readings."""
         counts: dict[str, int] = {}
         for number, job in zip(self._ids, self._jobs, strict=True):
-            rows = job.document["sources"]
-            for one, position in zip(rows, self._positions(number), strict=False):
-                source = self.sources.sources[one["number"]].source
-                count = position // len(one["outputs"])
-                counts[source] = min(counts.get(source, count), count)
+            for one, position in zip(job.sources, self._positions(number), strict=False):
+                if one.of_tuple:
+                    count = position // one.of_tuple
+                    counts[one.source] = min(counts.get(one.source, count), count)
         return counts
 
     def _positions(self, number: str) -> list[int]:
-        """Of each source: tuples times outputs. Empty before the first batch has ended."""
+        """Of each source; empty before the first batch has ended."""
         reported = str(self._scala.Progress.positions(number))
         return [int(one) for one in reported.split(",")] if reported else []
 
@@ -207,24 +217,28 @@ class RealTimeJoin:
         Raises:
             NovaError: with Spark's reason for one that has failed.
         """
-        for sink, query in zip(self.flow.sinks, self._queries, strict=False):
+        for job, query in zip(self._jobs, self._queries, strict=False):
             error = query.exception()
             if error.isDefined():
                 lines = str(error.get().getMessage()).strip().splitlines()
-                raise NovaError(f"Spark: query of {sink.name}: {next(filter(None, lines), error)}")
+                raise NovaError(f"Spark: query of {job.name}: {next(filter(None, lines), error)}")
 
     def stop(self) -> None:
         """End all queries."""
         for query in self._queries:
             query.stop()
+        session: Any = self.spark
+        hosts = [self.addresses[node] for node in self.flow.nodes]
         for one in self._ids:
             self._scala.Progress.forget(one)
+            if self.flow.has_columns:
+                self._scala.RealTimeQuery.forget(session._jsparkSession, one, hosts)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """Every operator of the flow: which of Spark's stages it ran in, and as which task.
 
-        An operator whose results go to several sinks occurs once for each.
+        An operator of pairs whose results go to several sinks occurs once for each.
         """
         nodes = self.flow.placement
         steps = []
@@ -262,17 +276,60 @@ def await_executors(spark: SparkSession, addresses: Mapping[str, str]) -> None:
         time.sleep(POLL_S)
 
 
-@dataclass(frozen=True)
-class Job:
-    """The query of one sink.
+class Position(NamedTuple):
+    """How far a source can come, as it counts.
 
     Attributes:
-        document: what `Job.scala` reads, but for its id.
-        tasks: the stage and the number of the task that every operator is part of.
+        source: its id.
+        of_tuple: what it counts for a tuple; 0 where it does not.
+        end: when it has sent everything; negative where it has no end.
     """
 
+    source: str
+    of_tuple: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """A query of Spark's.
+
+    Attributes:
+        name: for people: of the sink of pairs.
+        document: what `Job.scala` or `QueryJob.scala` reads, but for its id.
+        tasks: the stage and the number of the task that every operator is part of.
+        sources: in the order in which Spark has them.
+    """
+
+    name: str
     document: dict[str, Any]
     tasks: dict[str, tuple[str, int]]
+    sources: list[Position]
+
+
+def host_of(addresses: Mapping[str, str], node: str) -> str:
+    """Address of a node's executor.
+
+    Raises:
+        NovaError: where there is none.
+    """
+    if node not in addresses:
+        raise NovaError(f"node {node!r}: it has no address")
+    return addresses[node]
+
+
+def require_slots(hosts: Sequence[str]) -> None:
+    """Refuse more tasks on a host than it has slots.
+
+    Args:
+        hosts: of all tasks.
+    """
+    most = max(set(hosts), key=hosts.count)
+    if hosts.count(most) >= SLOTS:
+        raise NovaError(
+            f"host {most}: {hosts.count(most)} tasks of Spark's; it has {SLOTS} slots: place less "
+            "there"
+        )
 
 
 def job_of(flow: Flow, sink: Operator, sources: Sources, addresses: Mapping[str, str]) -> Job:
@@ -313,9 +370,7 @@ class _Builder:
 
     def host(self, node: str) -> str:
         """Address of a node's executor."""
-        if node not in self.addresses:
-            raise NovaError(f"node {node!r}: it has no address")
-        return self.addresses[node]
+        return host_of(self.addresses, node)
 
     def job(self) -> Job:
         """The whole query."""
@@ -338,12 +393,7 @@ class _Builder:
         results = self.hops("to the sink", self.result_ways)
         tasks = [one["host"] for one in (*self.sources.values(), *self.groups.values())]
         tasks += [host for hop in (*inputs, *results) for host in hop["hosts"]]
-        most = max(set(tasks), key=tasks.count)
-        if tasks.count(most) >= SLOTS:
-            raise NovaError(
-                f"host {most}: {tasks.count(most)} tasks of Spark's; it has {SLOTS} slots: place "
-                "less there"
-            )
+        require_slots(tasks)
         document = {
             "host": self.host(self.sink.node),
             "window_ms": window_ms,
@@ -355,7 +405,11 @@ class _Builder:
             "groups": list(self.groups.values()),
             "results": results,
         }
-        return Job(document, self.tasks)
+        ends = [
+            Position(name, len(one["outputs"]), one["count"] * len(one["outputs"]))
+            for name, one in self.sources.items()
+        ]
+        return Job(self.sink.name, document, self.tasks, ends)
 
     def chain(self, name: str) -> tuple[Operator, list[Operator]]:
         """The operator in front of a chain of relays, and the relays in the order rows pass."""

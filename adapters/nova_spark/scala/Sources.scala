@@ -46,60 +46,78 @@ class Sources extends TableProvider {
   override def getTable(
       schema: StructType,
       partitioning: Array[Transform],
-      properties: JavaMap[String, String]): Table = new SourcesTable
+      properties: JavaMap[String, String]): Table =
+    new SourcesTable(schema, text => new PairSources(Job.read(text)))
 }
 
 object Sources {
   val schema: StructType = Encoders.product[Reading].schema
 }
 
-private class SourcesTable extends Table with SupportsRead {
+/** What Spark reads a job's sources by; the option `job` has the job. */
+private[nova] class SourcesTable(rows: StructType, stream: String => MicroBatchStream)
+    extends Table
+    with SupportsRead {
   override def name(): String = "nova"
-  override def schema(): StructType = Sources.schema
+  override def schema(): StructType = rows
   override def capabilities(): JavaSet[TableCapability] =
     EnumSet.of(TableCapability.MICRO_BATCH_READ)
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new SourcesScan(Job.read(options.get("job")))
+    new SourcesScan(rows, () => stream(options.get("job")))
 }
 
-private class SourcesScan(job: Job) extends ScanBuilder with Scan {
+private class SourcesScan(rows: StructType, stream: () => MicroBatchStream)
+    extends ScanBuilder
+    with Scan {
   override def build(): Scan = this
-  override def readSchema(): StructType = Sources.schema
-  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = new SourcesStream(job)
+  override def readSchema(): StructType = rows
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = stream()
 }
 
 private class Positions(val next: Array[Long]) extends Offset {
   override def json(): String = next.mkString(",")
 }
 
-private case class Position(index: Int, next: Long) extends PartitionOffset
+private[nova] case class Position(index: Int, next: Long) extends PartitionOffset
 
-private case class Span(index: Int, source: Origin, startMs: Long, from: Long)
-    extends InputPartition
+/** A job's sources, a partition each; a position says how far one has come. */
+abstract private[nova] class SourcesStream(job: String, count: Int)
+    extends MicroBatchStream
+    with SupportsRealTimeMode {
 
-private class SourcesStream(job: Job) extends MicroBatchStream with SupportsRealTimeMode {
-  override def initialOffset(): Offset = new Positions(new Array[Long](job.sources.length))
+  /** What a source is to emit in a batch. */
+  protected def span(index: Int, startMs: Long, from: Long): InputPartition
+
+  override def initialOffset(): Offset = new Positions(new Array[Long](count))
   override def latestOffset(): Offset = initialOffset()
   override def deserializeOffset(json: String): Offset =
     new Positions(json.split(',').map(_.toLong))
   override def commit(end: Offset): Unit = {}
   override def stop(): Unit = {}
-  override def createReaderFactory(): PartitionReaderFactory = Readers
 
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
     throw new UnsupportedOperationException("real-time mode only")
 
   override def planInputPartitions(start: Offset): Array[InputPartition] = {
-    val (next, startMs) = (start.asInstanceOf[Positions].next, Progress.startMs(job.id))
-    job.sources.zipWithIndex.map { case (one, i) => Span(i, one, startMs, next(i)) }
+    val (next, startMs) = (start.asInstanceOf[Positions].next, Progress.startMs(job))
+    Array.tabulate(count)(i => span(i, startMs, next(i)))
   }
 
   override def mergeOffsets(offsets: Array[PartitionOffset]): Offset = {
-    val next = new Array[Long](job.sources.length)
+    val next = new Array[Long](count)
     offsets.foreach { case Position(index, reached) => next(index) = reached }
-    Progress.reached(job.id, next)
+    Progress.reached(job, next)
     new Positions(next)
   }
+}
+
+private case class Span(index: Int, source: Origin, startMs: Long, from: Long)
+    extends InputPartition
+
+private class PairSources(job: Job) extends SourcesStream(job.id, job.sources.length) {
+  override def createReaderFactory(): PartitionReaderFactory = Readers
+  override protected def span(index: Int, startMs: Long, from: Long): InputPartition =
+    Span(index, job.sources(index), startMs, from)
 }
 
 private object Readers extends PartitionReaderFactory {
