@@ -27,9 +27,7 @@ FIELDS = ("name", "kind", "types", "columns", "programs", "side", "low", "high",
 FIELDS += ("others", "window", "kept", "keys", "groups", "functions", "partial")
 
 
-def job_of_queries(
-    flow: Flow, sources: Sources, addresses: Mapping[str, str], results: str
-) -> Job:
+def job_of_queries(flow: Flow, sources: Sources, addresses: Mapping[str, str], results: str) -> Job:
     """The job of a flow whose tuples have columns.
 
     Args:

@@ -377,9 +377,7 @@ class _Builder:
         for one in self.known.values():
             if one.kind not in KINDS or one.types:
                 what = "tuples with columns" if one.types else f"{one.kind}s"
-                raise NovaError(
-                    f"{one.name}: Spark's Real-Time Mode runs joins of pairs: no {what}"
-                )
+                raise NovaError(f"{one.name}: jobs of pairs have no {what}")
         matches = set()
         for name in self.sink.inputs:
             join, relays = self.chain(name)

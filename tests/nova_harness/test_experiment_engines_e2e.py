@@ -269,8 +269,9 @@ def test_plans_by_command(base: Path, tmp_path: Path, engine: str) -> None:
         assert "hub" in ask("down")["ended on"]
 
 
-def test_queries_with_columns_on_storm(base: Path, tmp_path: Path) -> None:
-    ask = partial(cluster_commands.ask, "storm", base / "four.yaml")
+@pytest.mark.parametrize("engine", ["storm", "spark"])
+def test_queries_with_columns(base: Path, tmp_path: Path, engine: str) -> None:
+    ask = partial(cluster_commands.ask, engine, base / "four.yaml")
     arguments = cluster_commands.query_plan(tmp_path)
     try:
         done = ask("deploy", *arguments, "--check")
@@ -279,10 +280,3 @@ def test_queries_with_columns_on_storm(base: Path, tmp_path: Path) -> None:
         assert done["queries"]["hot"]["delivered"] == 16
     finally:
         ask("down")
-
-
-def test_spark_runs_no_queries_with_columns(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(NovaError, match="engine spark: runs joins of pairs only"):
-        cluster_commands.ask(
-            "spark", base / "four.yaml", "deploy", *cluster_commands.query_plan(tmp_path)
-        )

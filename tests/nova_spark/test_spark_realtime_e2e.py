@@ -17,13 +17,16 @@ from click.testing import CliRunner
 from needs import skip_or_fail
 from random_plans import NODES as NUMBER
 from random_plans import match_of, plan_of, random_plan, seeds, sources_of
+from random_queries import START_MS, random_problem, random_query_plan
+from random_queries import seeds as query_seeds
 from spark_reference import compare
 
 from nova_core.model import Plan
+from nova_engines import results as records
 from nova_engines.documents import from_json, write_json
 from nova_engines.flow import Flow, Match
 from nova_engines.flow_of_plan import flow_of
-from nova_engines.sources import Sources, through
+from nova_engines.sources import READINGS, Source, Sources, through
 from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
@@ -35,6 +38,9 @@ from nova_spark.extension import kafka_client
 from nova_spark.local_cluster import LocalCluster
 from nova_spark.rest import Rest
 from nova_spark.verification import Record, verify
+from nova_workloads.queries.readings import connection, load, write_encoded
+from nova_workloads.queries.reference import compare as compare_rows
+from nova_workloads.queries.reference import expected
 
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(NUMBER)]
@@ -93,7 +99,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     home = broker_home()
     if os.environ.get("CI"):
         home.install()
-    settings = realtime.settings(512, kafka_client() if home.installed else None)
+    client = kafka_client() if home.installed else None
+    settings = realtime.settings(512, client, queries=True)
     directory = tmp_path_factory.mktemp("cluster")
     slots = realtime.SLOTS
     with LocalCluster(NODES, directory, python=sys.executable, slots=slots) as cluster:
@@ -160,6 +167,36 @@ def test_random_plans_deliver_the_reference_from_their_nodes(
     assert len(found.rows) == len(flow.operators)
     assert all(row.actual for row in found.rows)
     assert not verify(rest, state.steps, planned).ok
+
+
+# Every query is at least three batches of 5 s.
+@pytest.mark.parametrize("seed", query_seeds(2))
+def test_random_queries_deliver_the_reference_from_their_nodes(
+    driver: Driver, tmp_path: Path, seed: int
+) -> None:
+    problem = random_problem(seed, tmp_path)
+    flow = flow_of(random_query_plan(seed, problem))
+    database = connection()
+    load(database, problem, tmp_path)
+    files = write_encoded(database, problem, tmp_path)
+    # As fast as it is taken, or at twice the speed it was read.
+    made_of = tuple(Source(one, kind=READINGS, path=file) for one, file in files.items())
+    sources = Sources(made_of, first_ms=START_MS, speed=2.0 * (seed % 2))
+    name, directory = driver.order(flow, sources)
+    state = driver.await_state(name, FINISHED)
+    written = flow.result_files(str(directory / realtime.ROWS))
+    for query, sink in zip(problem.queries, flow.sinks, strict=True):
+        assert sink.query == query.id
+        found = records.read(Path(written[sink.name]), records.fields_of(sink))
+        assert found.loss(finished=True) is None
+        compared = compare_rows(expected(database, problem, query), found.rows())
+        assert compared.ok, compared
+        assert compared.expected > 0
+    told = driver.await_state("driver.json", READY)
+    placed = verify(Rest(told.url, told.application), state.steps, flow.placement)
+    assert placed.ok, placed
+    assert len(placed.rows) == len(flow.operators)
+    assert all(row.actual for row in placed.rows)
 
 
 def _nodes(flow: Flow) -> dict[str, str]:

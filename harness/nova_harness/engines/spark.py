@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
-from nova_engines.sources import REPLAY, Sources
-from nova_harness.engines.base import DIRECT, KAFKA, PAIRS, Engine, JobState, RunError
+from nova_engines.sources import READINGS, REPLAY, Sources
+from nova_harness.engines.base import ALL, DIRECT, KAFKA, Engine, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
@@ -62,14 +63,14 @@ class SparkRunner:
 
     name = "spark"
     transports = (DIRECT, KAFKA)
-    operators = PAIRS
-    sources = (REPLAY, KAFKA)
+    operators = ALL
+    sources = (REPLAY, KAFKA, READINGS)
     controlled = False
 
     def prepare(self, tell: Tell, transport: str) -> None:
         """Prepare PySpark, with Nova's classes."""
         check()
-        build(tell, kafka_client() if transport == KAFKA else None)
+        build(tell, kafka_client() if transport == KAFKA else None, queries=True)
 
     def cluster(self, address: str, problem: Problem | None) -> SparkRecords:
         """The application of a job's record."""
@@ -201,7 +202,7 @@ class SparkDeployment(EngineDeployment):
         }
         # All executors are alike.
         client = kafka_client() if self.kafka else None
-        settings |= realtime.settings(min(c.heaps.values()), client)
+        settings |= realtime.settings(min(c.heaps.values()), client, queries=True)
         environment = {
             "SPARK_HOME": c.spark_home,
             "SPARK_CONF_DIR": f"{work}/conf",
@@ -327,7 +328,7 @@ class SparkEngine:
         order = {
             "name": name,
             "flow": flow.to_json(),
-            "sources": given.to_json(),
+            "sources": self._sent(given, number).to_json(),
             "results": d.result_file(RESULTS),
             "checkpoints": f"{d.configuration.work_directory}/checkpoints/{number}",
         }
@@ -343,6 +344,16 @@ class SparkEngine:
                 job.end()
             raise
         return job
+
+    def _sent(self, sources: Sources, number: int) -> Sources:
+        """The same; files of readings are copied to where an order's driver reads them."""
+        host, made = self.deployment.hosts[self.deployment.sink], list(sources.sources)
+        for index, one in enumerate(made):
+            if one.kind == READINGS and one.path is not None:
+                there = f"{self.deployment.orders}/{number}.{index}.readings"
+                host.put(Path(one.path), there)
+                made[index] = replace(one, path=there)
+        return replace(sources, sources=tuple(made))
 
     def document(self, plan: Plan) -> str:
         """Its operators."""
@@ -499,9 +510,11 @@ class SparkJob:
             time.sleep(POLL_SECONDS)
 
     def results(self, scratch: Path) -> ResultRecords:
-        """Results that its sink has written, in a file for every batch."""
-        local = scratch / "results"
+        """Results that its sinks have written: of pairs, in a file for every batch."""
         d = self.deployment
+        if self.flow.has_columns:
+            return d.read_results(self.flow, f"{RESULTS}/{realtime.ROWS}", scratch)
+        local = scratch / "results"
         d.hosts[d.sink].run(f"mkdir -p {d.result_file(RESULTS)}/0")
         d.hosts[d.sink].get(d.result_file(RESULTS), local)
         try:
