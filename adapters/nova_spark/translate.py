@@ -132,9 +132,9 @@ def _job_files(
         "addresses.json": json.dumps(c.addresses) + "\n",
         "run.sh": run,
     }
-    # Scala is compiled where the job runs, for the Spark there.
+    # Scala is compiled where the job runs, for the Spark there; bundles have no whole queries.
     with as_file(files("nova_spark") / "scala") as scala:
-        for path in scala.rglob("*.scala"):
+        for path in (*scala.glob("*.scala"), *scala.glob("kafka/*.scala")):
             job[f"modules/nova_spark/scala/{path.relative_to(scala)}"] = path.read_bytes()
     if any(one.kind == "kafka" for one in sources.sources):
         client = kafka_client()
