@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from nova_engines.sources import Source, Sources
 
 # Fields of operators that tasks read as they are.
-FIELDS = ("name", "kind", "types", "columns", "programs", "side", "low", "high", "hashed")
-FIELDS += ("others", "window", "kept", "keys", "groups", "functions", "partial")
+FIELDS = (
+    *("name", "kind", "types", "columns", "programs", "side", "low", "high", "hashed", "others"),
+    *("window", "kept", "keys", "groups", "functions", "partial"),
+)
 
 
 def job_of_queries(flow: Flow, sources: Sources, addresses: Mapping[str, str], results: str) -> Job:
