@@ -103,6 +103,7 @@ class _Walk:
         from nova_core.io.binding import Bound, Window, bind, stream_columns
 
         self.plan, self.graph = plan, plan.graph
+        self.logical = list(plan.graph)
         self.match = match
         window = None if match is None else Window(match.window_ms, match.window_ms)
         pair = Bound("", "join", ("", ""), (), window)
@@ -115,18 +116,20 @@ class _Walk:
         self.streams = stream_columns(plan.problem.streams)
         self.nodes: list[str] = plan.problem.nodes.ids.tolist()
         self.operators: dict[str, Operator] = {}
-        pairs: list[int] = plan.instances.pair.tolist()
         replica = plan.replica_number.tolist()
         self.body: list[int] = self.graph.bodies[plan.instances.pair].tolist()
         self.node: list[int] = plan.instances.node.tolist()
-        self.ids = [f"{plan.operator_name(p)}#{replica[k]}" for k, p in enumerate(pairs)]
+        self.ids = [f"{self.logical[body].id}#{replica[k]}" for k, body in enumerate(self.body)]
         feeds = plan.instances.feeds
-        self.feeds: list[int] = [-1] * len(pairs) if feeds is None else feeds.tolist()
+        self.feeds: list[int] = [-1] * len(self.body) if feeds is None else feeds.tolist()
         self.combined = {self.body[k] for k, one in enumerate(self.feeds) if one >= 0}
         self.instances: dict[int, list[int]] = defaultdict(list)
         for k, body in enumerate(self.body):
             self.instances[body].append(k)
         self.columns: dict[int, tuple[Column, ...]] = {}
+        self.by_key: list[bool] = plan.by_key.tolist()
+        # Of each operator and input, where in [0, 1) its partitions end.
+        self.reached: dict[tuple[int, int], list[float]] = {}
         # The first instance that takes what is sent, and what its node gets by it.
         self.sent: dict[_Link, tuple[int, Ranges]] = {}
         self.arriving: dict[tuple[int, int, int], list[_Link]] = defaultdict(list)
@@ -139,7 +142,7 @@ class _Walk:
         """Everything, in an order in which inputs come first."""
         logical = self.plan.links.logical
         used = set(self.graph.links.producer[logical[logical >= 0]].tolist())
-        for number, one in enumerate(self.graph):
+        for number, one in enumerate(self.logical):
             if one.kind == "source":
                 self._source(number, runs=number in used)
             elif one.kind == "sink":
@@ -158,7 +161,7 @@ class _Walk:
         return one.name
 
     def _meaning(self, number: int) -> Bound:
-        one = self.graph[number]
+        one = self.logical[number]
         return self.bound[one.query][one.logical]
 
     # --- links ----------------------------------------------------------------------------------
@@ -207,11 +210,11 @@ class _Walk:
     def _cut_as(self, k: int, side: int) -> int:
         """Which input's partitions an instance's input is cut in."""
         # By key, both inputs are cut in the same ranges.
-        return RIGHT if side == RIGHT and not self.plan.by_key[k] else LEFT
+        return RIGHT if side == RIGHT and not self.by_key[k] else LEFT
 
     def _output(self, producer: int, operator: int) -> tuple[str, str]:
         """Name and node of what emits an operator's output at a producer."""
-        one = self.graph[operator]
+        one = self.logical[operator]
         if producer < 0:
             name = f"source {one.id}" if one.kind == "source" else one.id
             return name, self.nodes[int(self.graph.node[-1 - producer])]
@@ -230,7 +233,7 @@ class _Walk:
     # --- operators ------------------------------------------------------------------------------
 
     def _source(self, number: int, *, runs: bool) -> None:
-        one = self.graph[number]
+        one = self.logical[number]
         stream = str(self.plan.problem.sources.stream[self.graph.source[number]])
         self.columns[number] = columns = tuple(self.streams.get(stream, ()))
         if runs:
@@ -240,7 +243,7 @@ class _Walk:
 
     def _fused(self, number: int) -> None:
         """Add a filter or projection at every producer of its root's output."""
-        one, root = self.graph[number], int(self.graph.root[number])
+        one, root = self.logical[number], int(self.graph.root[number])
         meaning, above = self._meaning(number), self.columns[one.inputs[0]]
         programs: tuple[Program, ...]
         if one.kind == "filter":
@@ -253,7 +256,7 @@ class _Walk:
                 PROJECT,
             )
             self.columns[number] = meaning.columns
-        at_source = self.graph[root].kind == "source"
+        at_source = self.logical[root].kind == "source"
         for producer in [-1 - root] if at_source else self.instances[root]:
             if producer >= 0 and self.feeds[producer] >= 0:
                 continue  # emits partial results, which are of another shape
@@ -264,7 +267,7 @@ class _Walk:
     def _instance(self, k: int, number: int) -> None:
         at = -1 - k if number in self.combined else self.node[k]
         inputs = [self._input(k, number, at, side) for side in (LEFT, RIGHT, PARTIAL)]
-        one = self.graph[number]
+        one = self.logical[number]
         name, node = self._output(k, number)
         if one.kind == "join":
             join = self._join(number)
@@ -319,8 +322,10 @@ class _Walk:
             return (0, 1), [1.0]
         i, parts, as_side = self.plan.instances, self.plan.partitions, self._cut_as(k, side)
         begin, end = (i.right_begin, i.right_end) if as_side else (i.left_begin, i.left_end)
-        ends = reached(parts.rates(int(i.pair[k]), as_side))
-        return (int(begin[k]), int(end[k])), ends.tolist()
+        if (number, as_side) not in self.reached:
+            ends = reached(parts.rates(int(i.pair[k]), as_side)).tolist()
+            self.reached[number, as_side] = ends
+        return (int(begin[k]), int(end[k])), self.reached[number, as_side]
 
     def _partitions(
         self, k: int, number: int, operator: int, side: int, runs: Ranges, reached: list[float]
@@ -334,8 +339,8 @@ class _Walk:
         """Columns by whose values an aggregate, or a join that is cut by key, is cut."""
         from nova_core.model.key_ranges import intervals
 
-        one = self.graph[number]
-        if self.plan.by_key[k]:
+        one = self.logical[number]
+        if self.by_key[k]:
             rates = self.plan.partitions.rates(int(self.plan.instances.pair[k]), 0)
             hot, others = intervals(self.graph.joins[number], rates)
             columns = tuple(pair[side] for pair in self._keys(number))
@@ -352,7 +357,7 @@ class _Walk:
         """Columns of a join's left input that equal columns of the right one, in pairs."""
         from nova_core.io.binding import equal_columns
 
-        left, right = (self.columns[n] for n in self.graph[number].inputs)
+        left, right = (self.columns[n] for n in self.logical[number].inputs)
         equal = equal_columns(self._meaning(number).condition, left, right)
         return tuple((left.index(one), right.index(other)) for one, other in equal)
 
@@ -361,13 +366,13 @@ class _Walk:
         meaning = self._meaning(number)
         if meaning.window is None:
             return {}  # of pairs, where nobody has said
-        bound = self.bound[self.graph[number].query]
+        bound = self.bound[self.logical[number].query]
         keeps = [bound[name].windows == meaning.window for name in meaning.inputs]
         size = meaning.window.size_ms, meaning.window.slide_ms
         return {"window": size, "kept": (keeps[0], keeps[-1])}
 
     def _join(self, number: int) -> dict[str, Any]:
-        meaning, one = self._meaning(number), self.graph[number]
+        meaning, one = self._meaning(number), self.logical[number]
         left, right = (self.columns[n] for n in one.inputs)
         self.columns[number] = both = (*left, *right)
         condition, match = meaning.condition, self.match
@@ -379,12 +384,12 @@ class _Walk:
         }
 
     def _aggregate(self, k: int, number: int) -> dict[str, Any]:
-        meaning, one = self._meaning(number), self.graph[number]
+        meaning, one = self._meaning(number), self.logical[number]
         raw = next((n for n in one.inputs if not self.graph.partial[n]), one.inputs[0])
         above = self.columns[raw]
         if self.graph.partial[raw]:
             # All inputs are partial results: the columns are those of their own input.
-            above = self.columns[self.graph[raw].inputs[0]]
+            above = self.columns[self.logical[raw].inputs[0]]
         self.columns[number] = meaning.columns
         return {
             "programs": tuple(

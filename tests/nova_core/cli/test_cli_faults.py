@@ -93,12 +93,12 @@ def test_more_groups_than_can_be(refused, problem: Path, tmp_path: Path) -> None
     assert "groups: 1000000000000000000000000000000 is not accepted" in message
 
 
-def test_translation_of_what_is_no_workload(refused, problem: Path, plan: Path) -> None:
+def test_translation_of_what_are_no_sources(refused, problem: Path, plan: Path) -> None:
     for engine in ("flink", "storm", "spark"):
         command = ("translate", plan, "-p", problem, "--engine", engine, "-o", plan.parent / "d")
-        binary = refused(*command, "--set", f"workload={sys.executable}")
+        binary = refused(*command, "--set", f"sources={sys.executable}")
         assert "cannot be read as text" in binary
-        assert "is no file" in refused(*command, "--set", "workload=/dev/zero")
+        assert "is no file" in refused(*command, "--set", "sources=/dev/zero")
         assert "window_ms" in refused(*command, "--set", f"window_ms={10**30}")
     command = (
         "translate",
