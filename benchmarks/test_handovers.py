@@ -27,7 +27,7 @@ from nova_harness.control.deciding import Tuning
 from nova_harness.control.decision_log import Entry
 from nova_harness.control.disturbances import JOB, LOAD
 from nova_harness.control.job_groups import read_ledgers
-from nova_harness.control.outcome import outcome, silence_ms
+from nova_harness.control.outcome import PairsCheck, outcome, silence_ms
 from nova_harness.engines.base import DIRECT, ControlledEngine
 from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
 from nova_harness.experiment.document import Experiment
@@ -82,7 +82,8 @@ def test_hand_over(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> N
             calm()
             end_ms = controller.end()
         ledgers = read_ledgers(state)
-        observed = outcome(ledgers, controller.hosts, problem, controller.sources, traffic.match)
+        check = PairsCheck(problem, controller.sources, traffic.match)
+        observed = outcome(ledgers, controller.hosts, controller.sources, check)
     found = figures(case.calm_s, entries, observed, end_ms)
     benchmark.extra_info |= found
     compared = observed.compared

@@ -18,6 +18,7 @@ from nova_core.errors import NovaError
 from nova_engines import handover, source_orders
 from nova_engines.handover import FAILED, FINISHED, RUNNING, Ledger
 from nova_engines.source_orders import ControlledJob, LocalFiles
+from nova_engines.sources import Clock
 
 WINDOW_MS = 100
 TICK_MS = 50
@@ -40,8 +41,8 @@ class Source:
         committed: whether that is final.
         ended: whether it has come to its end.
         last: the order it has taken.
-        deaf_until: it does not look before that.
-        ahead_ms: by how much its clock is.
+        deaf_until: it does not look before that event time.
+        ahead_ms: by how much its clock is, in event time.
     """
 
     begin: int | None = None
@@ -86,7 +87,7 @@ class Job:
     Attributes:
         sources: by number.
         state: as the engine calls it.
-        behind_ms: how long results take.
+        behind_ms: how long results take, in event time.
     """
 
     sources: dict[int, Source]
@@ -105,12 +106,16 @@ class World:
 
     Attributes:
         now: ms since the epoch.
+        clock: event times of the sources by it.
+        history_ms: see `nova_engines.handover.Ledger`.
         steps: uses so far.
         fatal: the step in which the controller is killed; None for never.
         ends_failed_jobs, behind_ms: see `nova_engines.handover.Jobs`.
     """
 
     now: int = EPOCH_MS
+    clock: Clock = handover.TIME_OF_DAY
+    history_ms: int = 0
     steps: int = 0
     fatal: int | None = None
     ends_failed_jobs: bool = True
@@ -131,7 +136,7 @@ class World:
                     continue
                 for number, source in job.sources.items():
                     path = f"/orders/{name}/{number}"
-                    answer = source.step(self.now, self.files.get(path))
+                    answer = source.step(self.clock.event_ms(self.now), self.files.get(path))
                     if answer is not None:
                         self.files[f"{path}.answer"] = answer
                 self.files[f"/results/{name}.complete"] = str(job.complete - 1)
@@ -201,9 +206,9 @@ class Pool:
 
 @contextmanager
 def worlds(
-    monkeypatch: pytest.MonkeyPatch, modules: tuple[ModuleType, ...] = ()
+    monkeypatch: pytest.MonkeyPatch, modules: tuple[ModuleType, ...] = (), **facts: Any
 ) -> Iterator[Callable[[], World]]:
-    """Makes worlds; for hand-overs, and for other modules, time is the last one's."""
+    """Makes worlds with these facts; for hand-overs, and other modules, time is the last one's."""
     made: list[World] = []
 
     class Time:
@@ -225,7 +230,7 @@ def worlds(
             made[-1].pass_time(max(TICK_MS, round(1000 * seconds)))
 
     def make() -> World:
-        made.append(World())
+        made.append(World(**facts))
         return made[-1]
 
     for module in (handover, source_orders, *modules):
@@ -247,10 +252,11 @@ def check_exactly_once(world: World, ledger: Path, end: int) -> list[str]:
     froms = [share.from_ms for share in shares] + [end]
     assert froms == sorted(froms) and end % WINDOW_MS == 0
     assert froms[0] == shares[0].begin_ms
-    for share, until in zip(shares, froms[1:], strict=True):
+    for number, (share, until) in enumerate(zip(shares, froms[1:], strict=True)):
+        before = world.history_ms if number else 0
         for source in world.jobs_[share.job.job].sources.values():
             if share.from_ms < until:
-                assert source.begin is not None and source.begin <= share.from_ms
+                assert source.begin is not None and source.begin <= share.from_ms - before
                 assert source.reached >= until
     others = world.jobs_.keys() - {share.job.job for share in shares}
     assert all(world.jobs_[name].state != "RUNNING" or name == "stray" for name in others)

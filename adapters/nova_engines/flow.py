@@ -28,6 +28,8 @@ SOURCE, FILTER, PROJECT, CUT, SELECT, RELAY, JOIN, AGGREGATE, SINK = KINDS = (
 )
 PASSING = (CUT, SELECT, RELAY)
 """Kinds that pass tuples on as they are."""
+PLACED = (JOIN, AGGREGATE)
+"""Kinds whose nodes a plan decides; other operators are where these, their sources or sinks are."""
 LEFT, RIGHT, PARTIAL = 0, 1, 2
 """Which input of its consumer a tuple is of; partial results of an aggregate are neither."""
 SIDES = ("left", "right", "partial")
@@ -178,6 +180,53 @@ class Flow:
     def boundary_ms(self) -> int:
         """The least time, ms, at whose multiples since the epoch a window of each kind begins."""
         return math.lcm(*(ms for one in self.operators if one.window[0] for ms in one.window))
+
+    @cached_property
+    def history_ms(self) -> int:
+        """How long before a boundary tuples may be that results after it are made of, ms.
+
+        Of tumbling windows alone there are none, as all of them begin anew there.
+        """
+        if all(size == slide for size, slide in (one.window for one in self.operators)):
+            return 0
+        longest: dict[str, int] = {}
+        for one in self.operators:
+            inputs = [(name, one.kept[LEFT]) for name in one.inputs]
+            inputs += [(name, one.kept[RIGHT]) for name in one.right]
+            # What stays in its window is none of another one.
+            of_inputs = (
+                longest[name] + (0 if stays or self.origin(name).partial else one.window[0])
+                for name, stays in inputs
+            )
+            longest[one.name] = max(of_inputs, default=0)
+        return max(longest.values(), default=0)
+
+    def components(self) -> list[frozenset[str]]:
+        """Sources by whose tuples meet: no operator is fed by sources of two of these sets.
+
+        Sinks of pairs do not count: they only write down what arrives.
+        """
+        above: dict[str, str] = {}
+
+        def top(source: str) -> str:
+            while above[source] != source:
+                above[source] = source = above[above[source]]
+            return source
+
+        # Any source of an operator's.
+        fed_by: dict[str, str] = {}
+        for one in self.operators:
+            if one.kind == SOURCE:
+                above.setdefault(one.source, one.source)
+                fed_by[one.name] = one.source
+            elif one.kind != SINK or one.query:
+                tops = [top(fed_by[name]) for name in (*one.inputs, *one.right)]
+                above.update(dict.fromkeys(tops, tops[0]))
+                fed_by[one.name] = tops[0]
+        found: dict[str, set[str]] = {}
+        for source in above:
+            found.setdefault(top(source), set()).add(source)
+        return [frozenset(one) for one in found.values()]
 
     @cached_property
     def _known(self) -> dict[str, Operator]:

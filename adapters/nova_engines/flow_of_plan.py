@@ -408,7 +408,7 @@ class _Walk:
         for number, links in sorted(self.results.items()):
             node, queries = self.nodes[int(self.graph.node[number])], self.plan.problem.queries
             query = queries[int(self.graph.query[number])].id if queries else ""
-            sink, columns = f"sink {query or node}", self.columns[self.graph[number].inputs[0]]
+            sink, columns = f"sink {query or node}", self.columns[self.logical[number].inputs[0]]
             types, names = tuple(one.type for one in columns), tuple(one.text for one in columns)
             sinks[sink] = Operator(sink, node, SINK, types=types, columns=names, query=query)
             for link in links:

@@ -3,6 +3,9 @@
 The new job is deployed beside the old one. Its sources begin a little before the boundary, the old
 one's end there, and of each job only the results of its own windows count. A file holds the state
 of the hand-over: if the controller is killed, another one can finish it or take it back.
+
+All times of ledgers and orders are event times. A window that lies across a boundary is the new
+job's, whose sources begin so much earlier.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nova_core.errors import NovaError
 from nova_engines.documents import from_json, write_json
-from nova_engines.source_orders import ControlledJob, Files, Order, first_incomplete, tell
+from nova_engines.source_orders import ControlledJob, Files, Order, complete_ms, tell
+from nova_engines.sources import Clock
 
 if TYPE_CHECKING:
     from nova_engines.results import ResultRecords
@@ -30,6 +34,7 @@ ATTEMPTS = 4
 ENDED_S = 60.0
 
 
+TIME_OF_DAY = Clock()
 # States of a job; there are no others.
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 
@@ -92,8 +97,8 @@ class Share:
 
     Attributes:
         job: whose results they are.
-        from_ms: begin of the first such window, ms since the epoch; the last one is before the
-            next share's.
+        from_ms: results count whose `time_ms` (begin of a pair's window, end of a row's) is not
+            before it, and before the next share's.
         begin_ms: when its sources began, as ordered.
     """
 
@@ -122,6 +127,8 @@ class Ledger:
     Attributes:
         boundary_ms: jobs are handed over at its multiples, where all windows begin
             (`nova_engines.flow.Flow.boundary_ms`).
+        history_ms: sources begin so long before the results that count
+            (`nova_engines.flow.Flow.history_ms`).
         shares: by time; the last one's job runs.
         handing: the hand-over in progress.
         end_ms: when the last one's sources end, once that is final; ms since the epoch.
@@ -129,6 +136,7 @@ class Ledger:
 
     boundary_ms: int
     shares: tuple[Share, ...]
+    history_ms: int = 0
     handing: Handing | None = None
     end_ms: int | None = None
 
@@ -171,14 +179,11 @@ class Ledger:
         Args:
             records: what each share's job delivered, in the order of shares.
         """
-        own_records = []
-        for number, (share, delivered) in enumerate(zip(self.shares, records, strict=True)):
-            window = delivered["time_ms"]
-            mine = window >= share.from_ms
-            if number + 1 < len(self.shares):
-                mine &= window < self.shares[number + 1].from_ms
-            own_records.append(replace(delivered, records=delivered.records[mine]))
-        return own_records
+        ends = [*(share.from_ms for share in self.shares[1:]), None]
+        return [
+            delivered.between(share.from_ms, end)
+            for share, end, delivered in zip(self.shares, ends, records, strict=True)
+        ]
 
 
 @contextmanager
@@ -203,18 +208,22 @@ class Handover:
         jobs: of the cluster.
         files: of its hosts.
         path: of the ledger.
+        clock: event times by the time of day.
 
     Attributes:
         told_s: how long the old job's sources took, in the last hand-over, to be told the boundary
             and to agree to it; s.
     """
 
-    def __init__(self, jobs: Jobs, files: Files, path: Path) -> None:
+    def __init__(self, jobs: Jobs, files: Files, path: Path, clock: Clock = TIME_OF_DAY) -> None:
         self.jobs, self.files, self.path = jobs, files, path
+        self.clock = clock
         self.told_s = 0.0
 
-    def first(self, job: ControlledJob, boundary_ms: int, begin_ms: int) -> None:
-        """Begin the sources of the first job, which runs.
+    def first(
+        self, job: ControlledJob, boundary_ms: int, begin_ms: int, history_ms: int = 0
+    ) -> None:
+        """Begin the sources of the first job, which runs; see `Ledger`.
 
         Raises:
             NovaError: for a time inside a window, a ledger that exists, or sources that do not
@@ -224,7 +233,7 @@ class Handover:
             raise HandoverError(f"begin {begin_ms}: expected a multiple of {boundary_ms} ms")
         if self.path.exists():
             raise HandoverError(f"{self.path}: is there already, and says which results count")
-        Ledger(boundary_ms, (Share(job, begin_ms, begin_ms),)).write(self.path)
+        Ledger(boundary_ms, (Share(job, begin_ms, begin_ms),), history_ms).write(self.path)
         tell(self.files, job, Order(begin_ms))
 
     def plan(self, new: ControlledJob) -> int:
@@ -242,12 +251,16 @@ class Handover:
         """
         ledger = self._quiet()
         step, old = ledger.boundary_ms, ledger.shares[-1]
-        if now_ms() - self._first_incomplete(ledger) > self.jobs.behind_ms:
+        behind_ms = self._now() - self._complete(ledger)
+        if behind_ms > self.clock.event_span_ms(self.jobs.behind_ms):
             self.told_s = 0.0
             self.jobs.cancel(old.job)
             return self.after_failure(new)
-        begin = next_multiple(now_ms() + AHEAD_MS, step)
-        share = Share(new, max(next_multiple(begin + OVERLAP_MS, step), old.from_ms + step), begin)
+        early = self.clock.event_span_ms(OVERLAP_MS) + ledger.history_ms
+        least = self._now(AHEAD_MS) + early
+        from_ms = max(next_multiple(least, step), old.from_ms + step)
+        begin = from_ms - early
+        share = Share(new, from_ms, begin)
         replace(ledger, handing=Handing(share, committed=False)).write(self.path)
         try:
             tell(self.files, new, Order(begin))
@@ -268,7 +281,8 @@ class Handover:
             late = tell(self.files, old.job, Order(old.begin_ms, share.from_ms))
             if late is None:
                 return share
-            later = next_multiple(max(late, now_ms()) + OVERLAP_MS, ledger.boundary_ms)
+            later = max(late, self._now()) + self.clock.event_span_ms(OVERLAP_MS)
+            later = next_multiple(later, ledger.boundary_ms)
             share = replace(share, from_ms=later)
             if keep:
                 replace(ledger, handing=Handing(share, committed=False)).write(self.path)
@@ -292,7 +306,7 @@ class Handover:
         if state != FAILED:
             raise HandoverError(f"job {old.job.job}: is {state}, has not failed")
         begin = self._first_incomplete(ledger)
-        share = Share(new, begin, begin)
+        share = Share(new, begin, begin - ledger.history_ms)
         replace(ledger, handing=Handing(share, committed=True)).write(self.path)
         self.settle()
         return begin
@@ -308,13 +322,23 @@ class Handover:
         return self._first_incomplete(Ledger.read(self.path))
 
     def _first_incomplete(self, ledger: Ledger) -> int:
+        step = ledger.boundary_ms
+        return max(ledger.shares[-1].from_ms, self._complete(ledger) // step * step)
+
+    def _complete(self, ledger: Ledger) -> int:
+        """Event time before which all results of the last job are at its sinks."""
         last = ledger.shares[-1]
-        return first_incomplete(self.files, last.job, ledger.boundary_ms, last.from_ms)
+        return complete_ms(self.files, last.job, last.from_ms)
+
+    def _now(self, ahead_ms: int = 0) -> int:
+        """Event time in so many ms."""
+        return self.clock.event_ms(now_ms() + ahead_ms)
 
     def end(self) -> int:
         """End the running job at a window boundary, with complete results.
 
-        An end that a killed controller had made final stays.
+        An end that a killed controller had made final stays. So does one that its sources have come
+        to by themselves.
 
         Returns:
             The boundary, ms since the epoch.
@@ -324,15 +348,16 @@ class Handover:
         """
         ledger = self._quiet()
         old, end = ledger.shares[-1], ledger.end_ms
+        if end is None and self.jobs.state(old.job) == FINISHED:
+            end = next_multiple(self._now(), ledger.boundary_ms)
+            replace(ledger, end_ms=end).write(self.path)
         if end is None:
-            end = max(
-                next_multiple(now_ms() + OVERLAP_MS, ledger.boundary_ms),
-                old.from_ms + ledger.boundary_ms,
-            )
+            end = self._now() + self.clock.event_span_ms(OVERLAP_MS)
+            end = max(next_multiple(end, ledger.boundary_ms), old.from_ms + ledger.boundary_ms)
             end = self._agreed(ledger, Share(old.job, end, old.begin_ms), keep=False).from_ms
             replace(ledger, end_ms=end).write(self.path)
         if self.jobs.state(old.job) == RUNNING:
-            tell_end(self.jobs, self.files, old, end)
+            self.tell_end(old, end)
         state = self.jobs.wait_ended(old.job, ENDED_S)
         if state != FINISHED:
             replace(ledger, end_ms=None).write(self.path)
@@ -360,12 +385,12 @@ class Handover:
         state = self.jobs.state(old.job)
         if state == RUNNING:
             # The old sources have agreed, and wait at the boundary.
-            tell_end(self.jobs, self.files, old, new.from_ms)
+            self.tell_end(old, new.from_ms)
             state = self.jobs.wait_ended(old.job, ENDED_S)
         # Otherwise nothing waits for its slots: the new job has its own.
         if state != FINISHED:
             new = replace(new, from_ms=min(self._first_incomplete(ledger), new.from_ms))
-            if new.from_ms < new.begin_ms:
+            if new.from_ms < new.begin_ms + ledger.history_ms:
                 self._drop(ledger, new)
                 raise HandoverError(
                     f"job {old.job.job}: {state} before its windows were complete; "
@@ -397,6 +422,19 @@ class Handover:
                 return False
         return True
 
+    def tell_end(self, old: Share, end_ms: int) -> None:
+        """Make final an end that all sources have agreed to.
+
+        Raises:
+            NovaError: where sources do not answer and the job goes on.
+        """
+        try:
+            tell(self.files, old.job, Order(old.begin_ms, end_ms, committed=True))
+        except NovaError:
+            # Sources that reached the end after an earlier committed order have ended.
+            if self.jobs.state(old.job) == RUNNING and self._now() < end_ms:
+                raise
+
     def _drop(self, ledger: Ledger, new: Share) -> None:
         self.jobs.cancel(new.job)
         replace(ledger, handing=None).write(self.path)
@@ -406,20 +444,6 @@ class Handover:
         if ledger.handing is not None:
             raise HandoverError(f"{self.path}: a hand-over was begun and has to be settled first")
         return ledger
-
-
-def tell_end(jobs: Jobs, files: Files, old: Share, end_ms: int) -> None:
-    """Make final an end that all sources have agreed to.
-
-    Raises:
-        NovaError: where sources do not answer and the job goes on.
-    """
-    try:
-        tell(files, old.job, Order(old.begin_ms, end_ms, committed=True))
-    except NovaError:
-        # Sources that reached the end after an earlier committed order have ended.
-        if jobs.state(old.job) == RUNNING and now_ms() < end_ms:
-            raise
 
 
 def next_multiple(time_ms: int, step_ms: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,7 @@ class ResultRecords:
     """What a result file holds.
 
     Attributes:
-        records: (k,) structured array of the file's fields.
+        records: (k,) structured array of the file's fields; of a job of queries, `QueryRows`.
         truncated_bytes: of a record at the end of the file that was not written in full.
         starts: how often the sink was started for its job. An engine that restarts it may deliver
             results twice: Flink does, without checkpoints.
@@ -142,7 +142,7 @@ class ResultRecords:
         texts: of the records; None where no field is a text.
     """
 
-    records: NDArray[np.void]
+    records: Any
     truncated_bytes: int = 0
     starts: int = 1
     announced: int | None = None
@@ -175,10 +175,31 @@ class ResultRecords:
         Raises:
             NovaError: where texts are missing.
         """
-        column = self.records[field]
+        column: NDArray[Any] = self.records[field]
         if self.texts is None or field not in self.texts.fields:
             return column
         return self.texts.at(column)
+
+    @property
+    def emitted_us(self) -> NDArray[np.int64]:
+        """(k,) when the newest input of each was emitted, us since the epoch."""
+        import numpy as np
+
+        if isinstance(self.records, QueryRows) or "newest_us" in (self.records.dtype.names or ()):
+            return self["newest_us"]
+        newest: NDArray[np.int64] = np.maximum(self["left_emit_us"], self["right_emit_us"])
+        return newest
+
+    def between(self, begin_ms: int, end_ms: int | None) -> ResultRecords:
+        """Those whose ``time_ms`` is in [begin, end); None is without end."""
+        if isinstance(self.records, QueryRows):
+            parts = self.records.of_query.items()
+            rows = QueryRows({query: part.between(begin_ms, end_ms) for query, part in parts})
+            return replace(self, records=rows)
+        inside = self.records["time_ms"] >= begin_ms
+        if end_ms is not None:
+            inside &= self.records["time_ms"] < end_ms
+        return replace(self, records=self.records[inside])
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Event time (ms) and columns of each row of a query.
@@ -228,13 +249,22 @@ def together(records: Any, parts: Sequence[ResultRecords]) -> ResultRecords:
     )
 
 
-def of_pairs(parts: Sequence[ResultRecords]) -> ResultRecords:
-    """What one or several sinks of pairs wrote, as one."""
+def joined(parts: Sequence[ResultRecords]) -> ResultRecords:
+    """What several sinks with the same fields wrote, one after the other, as one."""
     import numpy as np
 
     if len(parts) == 1:
         return parts[0]  # without a copy
-    return together(np.concatenate([part.records for part in parts]), parts)
+    records = np.concatenate([part.records for part in parts])
+    texts = [part.texts for part in parts if part.texts is not None]
+    merged = together(records, parts)
+    if not texts:
+        return merged
+    # Texts are named by where they begin.
+    begin = np.cumsum([0, *(len(one.data) for one in texts[:-1])])
+    for field in texts[0].fields:
+        records[field] += np.repeat(begin, [len(part) for part in parts])
+    return replace(merged, texts=replace(texts[0], data=b"".join(one.data for one in texts)))
 
 
 def read(path: Path, fields: Fields | None = None) -> ResultRecords:

@@ -107,12 +107,14 @@ class ControlledJob:
         directory: `Sources.control`.
         sources: index of each, and its node.
         results: node of each sink, and its file of results there.
+        queries: whose results these are; none of pairs.
     """
 
     job: str
     directory: str
     sources: tuple[tuple[int, str], ...]
     results: tuple[tuple[str, str], ...]
+    queries: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, job: str, flow: Flow, sources: Sources, result_file: str) -> ControlledJob:
@@ -129,6 +131,7 @@ class ControlledJob:
             sources.control,
             tuple((sources.index(one.source), one.node) for one in flow.of_kind(SOURCE)),
             tuple((one.node, files[one.name]) for one in flow.sinks),
+            tuple(one.query for one in flow.sinks if one.query),
         )
 
 
@@ -191,20 +194,18 @@ def _path(job: ControlledJob, source: int) -> str:
     return f"{job.directory}/{job.job}/{source}"
 
 
-def first_incomplete(files: Files, job: ControlledJob, boundary_ms: int, least_ms: int) -> int:
-    """The last boundary before which all results are at the sinks, ms since the epoch.
+def complete_ms(files: Files, job: ControlledJob, least_ms: int) -> int:
+    """The event time before which all results are at the sinks, ms since the epoch.
 
     Args:
         files: of the sinks' hosts.
         job: must have ended; otherwise the answer may be too early.
-        boundary_ms: windows begin at its multiples (`Flow.boundary_ms`).
         least_ms: the answer where nothing is complete.
     """
     marks = [_mark(files.read, node, f"{path}.complete") for node, path in job.results]
     if any(mark is None for mark in marks):
         return least_ms
-    complete = min(mark for mark in marks if mark is not None)
-    return max(least_ms, (complete + 1) // boundary_ms * boundary_ms)
+    return max(least_ms, 1 + min(mark for mark in marks if mark is not None))
 
 
 def _mark(read: Callable[[str, str], str | None], node: str, path: str) -> int | None:

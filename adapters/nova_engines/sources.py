@@ -86,6 +86,35 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """Event time and the time of day: both run on from a moment, one ``speed`` times as fast.
+
+    The same sums as in EventClock.java. Without arguments, both are the same.
+
+    Attributes:
+        first_ms: event time of the moment.
+        start_ms: its time of day, ms since the epoch.
+        speed: ms of event time per ms; more than 0.
+    """
+
+    first_ms: int = 0
+    start_ms: int = 0
+    speed: float = 1.0
+
+    def event_ms(self, time_ms: int) -> int:
+        """Event time at a time of day, ms."""
+        return self.first_ms + math.floor((time_ms - self.start_ms) * self.speed)
+
+    def time_ms(self, event_ms: int) -> int:
+        """Time of day at an event time, ms since the epoch."""
+        return self.start_ms + math.ceil((event_ms - self.first_ms) / self.speed)
+
+    def event_span_ms(self, ms: int) -> int:
+        """Event time that passes in so many ms."""
+        return math.ceil(ms * self.speed)
+
+
+@dataclass(frozen=True)
 class Source:
     """One physical stream.
 
@@ -135,7 +164,8 @@ class Source:
         if self.kind != READINGS and not (math.isfinite(self.rate) and self.rate > 0):
             raise NovaError(f"{where}: rate {self.rate:g}: expected more than 0 tuples/s")
         if self.surges and self.kind != REPLAY:
-            raise NovaError(f"{where}: surges: only a replay has any")
+            # Readings that came faster would be ahead of the other sources from then on.
+            raise NovaError(f"{where}: surges: only a replay has any, others have their own times")
         for begin, end, times in self.surges:
             if not (0 <= begin < end < math.inf and 0 < times < math.inf):
                 raise NovaError(
@@ -228,6 +258,8 @@ class Sources:
             socket that is closed earlier is reconnected. Sources with surges emit for as long as
             they would without. Readings end with their files.
         first_ms: of readings: event time of the first tuple of all; None for ``start_ms``.
+        last_ms: of readings: event time of the last tuple of all. Sources that take orders end
+            after it together, as each has to answer until then.
         speed: of readings: ms of event time per ms; 0 emits them as fast as they are taken.
         watermark_ms: watermarks are as far apart in event time, or as windows end, whichever is
             rarer.
@@ -236,8 +268,7 @@ class Sources:
             otherwise it is counted and kept aside.
         control: absolute path of a directory on the sources' hosts with orders to sources when to
             begin and end (`nova_engines.handover`); if empty, they begin at ``start_ms``. Sockets
-            take no orders: what one job has read from them, another one cannot read again. Nor do
-            readings.
+            take no orders: what one job has read from them, another one cannot read again.
         checkpoint_ms: interval of checkpoints, from which Flink restarts a failed job of replays;
             0: a failed job ends.
     """
@@ -246,6 +277,7 @@ class Sources:
     start_ms: int = 0
     count: int | None = None
     first_ms: int | None = None
+    last_ms: int | None = None
     speed: float = 1.0
     watermark_ms: int = 10
     buffer_timeout_ms: int = 100
@@ -269,8 +301,9 @@ class Sources:
             raise NovaError("sources: there are none")
         if READINGS in self.kinds and len(self.kinds) > 1:
             raise NovaError("sources: expected only readings, or none")
-        if READINGS not in self.kinds and (self.first_ms is not None or self.speed != 1):
-            raise NovaError("sources: first_ms, speed: only readings have their own time")
+        own = (self.first_ms, self.last_ms) != (None, None) or self.speed != 1
+        if READINGS not in self.kinds and own:
+            raise NovaError("sources: first_ms, last_ms, speed: only readings have their own time")
         self._check_control()
         seen: set[str] = set()
         for one in self.sources:
@@ -280,19 +313,25 @@ class Sources:
 
     def _check_control(self) -> None:
         if READINGS in self.kinds and self.checkpoint_ms:
-            raise NovaError("sources: checkpoint_ms: jobs of readings are not started again")
+            raise NovaError(
+                "sources: checkpoint_ms: jobs of readings are not started again: what their "
+                "operators have gathered is in memory only"
+            )
         if not self.control:
             return
         if not self.control.startswith("/"):
             raise NovaError(f"sources: control {self.control!r}: expected an absolute path")
         if self.checkpoint_ms:
             raise NovaError("sources: checkpoint_ms: jobs under control are not started again")
-        for kind in (SOCKET, READINGS):
-            if kind in self.kinds:
-                what = "sockets" if kind == SOCKET else kind
-                raise NovaError(
-                    f"sources: control: those of {what} cannot be told when to begin and end"
-                )
+        if SOCKET in self.kinds:
+            raise NovaError(
+                "sources: control: those of sockets cannot be told when to begin and end"
+            )
+        if READINGS in self.kinds and (self.last_ms is None or not self.speed):
+            raise NovaError(
+                "sources: control: readings that can be told when to begin and end need last_ms, "
+                "and a speed above 0"
+            )
         if len(self.kinds) > 1:
             raise NovaError("sources: control: expected only replays, or only Kafka")
 
@@ -305,6 +344,11 @@ class Sources:
     def begin_ms(self) -> int:
         """Event time of the first tuple of all, ms."""
         return self.start_ms if self.first_ms is None else self.first_ms
+
+    @property
+    def clock(self) -> Clock:
+        """Event time by the time of day; there is none at speed 0."""
+        return Clock(self.begin_ms, self.start_ms, self.speed)
 
     def due_us(self, time_ms: Any) -> Any:
         """When tuples are due, us after the start: all at once at speed 0.

@@ -346,17 +346,19 @@ class FlowJob:
     def row_source(self, one: Operator) -> Any:
         """A source that replays its readings."""
         sources = self.sources
-        stream = sources.sources[sources.index(one.source)]
+        number = sources.index(one.source)
+        stream, nova = sources.sources[number], self.gateway.jvm.nova.engines
         if stream.kind != READINGS:
             raise NovaError(f"{one.name}: kind {stream.kind!r}: tuples with columns are readings")
         function = self.of_rows.RowSource(
             one.source,
+            number,
             stream.encoded(),
             self.array(self.gateway.jvm.String, one.types),
-            sources.begin_ms,
-            sources.start_ms,
-            float(sources.speed),
+            nova.EventClock(sources.begin_ms, sources.start_ms, float(sources.speed)),
             sources.watermark_ms,
+            sources.control,
+            sources.last_ms or 0,
         )
         rows = self.environment.addSource(function, one.name, self.of_rows.FlinkRow.type())
         return self.placed(rows, one)

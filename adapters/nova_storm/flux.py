@@ -41,14 +41,14 @@ def topology(flow: Flow, sources: Sources, results: str, name: str = "nova") -> 
     spouts = [_source(one, flow, sources) for one in flow.of_kind(SOURCE)]
     others = [one for one in flow.operators if one.kind != SOURCE]
     files = flow.result_files(results)
+    own: dict[str, Any] = {CONTROL: sources.control} if sources.control else {}
     if flow.has_columns:
-        own: dict[str, Any] = {"topology.kryo.register": SERIALIZERS}
+        own["topology.kryo.register"] = SERIALIZERS
         bolts = [
             _component(one, "query.QueryBolt", [json.dumps(asdict(one)), files.get(one.name, "")])
             for one in others
         ]
     else:
-        own = {CONTROL: sources.control} if sources.control else {}
         numbers = {one.name: number for number, one in enumerate(flow.joins)}
         bolts = [_bolt(one, flow, numbers, files) for one in others]
     streams = [
@@ -96,12 +96,14 @@ def _source(one: Operator, flow: Flow, sources: Sources) -> dict[str, Any]:
         )
     if one.types:
         arguments: list[Any] = [
+            number,
             stream.path,
             list(one.types),
             sources.begin_ms,
             sources.start_ms,
             float(sources.speed),
             sources.watermark_ms,
+            sources.last_ms or 0,
         ]
         return _component(one, "query.RowSpout", arguments)
     arguments = [

@@ -99,3 +99,40 @@ def test_rows_are_relayed_like_tuples_of_pairs(tmp_path: Path) -> None:
         for before, after in zip((*one.inputs, *one.right), (*now.inputs, *now.right), strict=True):
             hop = known[after]
             assert (hop.inputs[0] if hop.kind == RELAY else after) == before
+
+
+def windowed(*kept: bool, first: int, slide: int, then: int) -> Flow:
+    """An aggregate, relayed to a join of tumbling windows with another source."""
+    return Flow(
+        (
+            Operator("a", "n", SOURCE, source="a", types=("int",)),
+            Operator("b", "n", SOURCE, source="b", types=("int",)),
+            Operator("sum", "n", AGGREGATE, ("a",), window=(first, slide)),
+            Operator("way", "n", RELAY, ("sum",)),
+            Operator("join", "n", JOIN, ("way",), ("b",), window=(then, then), kept=kept),
+            Operator("sink", "n", SINK, ("join",), query="q"),
+        )
+    )
+
+
+def test_how_far_windows_reach_across_boundaries() -> None:
+    tumbling = windowed(False, False, first=4000, slide=4000, then=6000)
+    assert (tumbling.boundary_ms, tumbling.history_ms) == (12_000, 0)
+    sliding = windowed(False, False, first=4000, slide=1000, then=6000)
+    assert (sliding.boundary_ms, sliding.history_ms) == (12_000, 10_000)
+    # Results stay in the window that they are of.
+    same = windowed(True, False, first=6000, slide=1000, then=6000)
+    assert same.history_ms == 6000
+
+
+def test_each_query_is_of_one_component(tmp_path: Path) -> None:
+    for seed in range(1, 9):
+        problem = random_problem(seed, tmp_path)
+        flow = flow_of(random_query_plan(seed, problem))
+        components = flow.components()
+        sources = [one.source for one in flow.of_kind(SOURCE)]
+        assert sorted(name for one in components for name in one) == sorted(sources)
+        parts = [flow.of_sources(one) for one in components]
+        # Each operator is in one part, with all of its inputs.
+        operators = [one for part in parts for one in part.operators]
+        assert sorted(operators, key=str) == sorted(flow.operators, key=str)

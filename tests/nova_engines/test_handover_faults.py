@@ -13,25 +13,35 @@ from engine_world import EPOCH_MS, WINDOW_MS, Killed, World, check_exactly_once,
 
 from nova_core.errors import NovaError
 from nova_engines import source_orders
-from nova_engines.handover import Handover, HandoverError, Ledger
+from nova_engines.handover import Handover, HandoverError, Ledger, next_multiple
 from nova_engines.source_orders import ControlledJob
+from nova_engines.sources import Clock
+
+# Of replays; of readings that run faster, with windows across boundaries.
+WORLDS = {
+    "replays": {},
+    "readings": {"clock": Clock(7_000, EPOCH_MS - 500, 1.5), "history_ms": 250},
+}
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], World]]:
+@pytest.fixture(params=WORLDS)
+def world(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], World]]:
     """Makes worlds."""
-    with worlds(monkeypatch) as make:
+    with worlds(monkeypatch, **WORLDS[request.param]) as make:
         yield make
 
 
 def control_of(world: World, ledger: Path) -> Handover:
-    return Handover(world, world, ledger)
+    return Handover(world, world, ledger, world.clock)
 
 
 def begun(world: World, ledger: Path) -> Handover:
     """A job that has run for a while."""
     control = control_of(world, ledger)
-    control.first(world.deploy("first"), WINDOW_MS, EPOCH_MS + 1000)
+    begin = next_multiple(world.clock.event_ms(EPOCH_MS + 1000), WINDOW_MS)
+    control.first(world.deploy("first"), WINDOW_MS, begin, world.history_ms)
     world.pass_time(5000)
     return control
 
@@ -138,7 +148,7 @@ def test_killed_at_every_step_of_a_hand_over_of_a_job_that_is_behind(
     for fatal in range(200):
         w, ledger = world(), tmp_path / f"ledger-{fatal}"
         control = begun(w, ledger)
-        w.jobs_["first"].behind_ms = w.behind_ms + 500
+        w.jobs_["first"].behind_ms = w.clock.event_span_ms(w.behind_ms + 500)
         w.pass_time(4000)
         incomplete, w.fatal = control.incomplete(), w.steps + fatal
         killed = is_killed(control.plan, w.deploy("second"))
@@ -197,7 +207,7 @@ def test_sources_that_answer_too_late_keep_their_job(
 ) -> None:
     w, ledger = world(), tmp_path / "ledger"
     control = begun(w, ledger)
-    w.jobs_["first"].sources[1].deaf_until = w.now + 12_000
+    w.jobs_["first"].sources[1].deaf_until = w.clock.event_ms(w.now + 12_000)
     with pytest.raises(NovaError, match="no answer from 1 of its sources, on right"):
         control.plan(w.deploy("second"))
     # It could not even be taken back; nothing else is begun before that.
@@ -222,3 +232,15 @@ def test_a_source_whose_clock_is_off_costs_time_but_no_result(
     control.plan(w.deploy("second", ahead_ms=ahead_ms))
     w.pass_time(2000)
     assert check_exactly_once(w, ledger, control.end()) == ["first", "second"]
+
+
+def test_sources_that_have_ended_by_themselves(world: Callable[[], World], tmp_path: Path) -> None:
+    """Nobody can tell them when to end any more, and nothing is missing."""
+    w, ledger = world(), tmp_path / "ledger"
+    control = begun(w, ledger)
+    for one in w.jobs_["first"].sources.values():
+        one.ended = True
+    w.pass_time(1000)
+    end = control.end()
+    assert Ledger.read(ledger).end_ms == end == control.end()
+    assert end % WINDOW_MS == 0 and end >= w.clock.event_ms(w.now)

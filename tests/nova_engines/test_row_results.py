@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from java_results import compiled
+from result_rows import result_rows
 
 from nova_core.errors import NovaError
 from nova_engines import results
@@ -232,3 +233,20 @@ def test_damage_is_named(sinks: Sinks, tmp_path: Path) -> None:
         # The records are of another size.
         beside.write_text(json.dumps(lie))
         assert why in str(results.read(file).loss(finished=True))
+
+
+def test_what_sinks_of_jobs_wrote_one_after_the_other() -> None:
+    """Each has texts of its own."""
+    rows = [(9, 1.5, "a"), (20, 2.5, "b"), (29, 3.5, "c")]
+    parts = [
+        result_rows(some, [(0, 0, 0, 7)] * len(some), [0] * len(some), types=("float", "text"))
+        for some in (rows, [], [(30, 4.5, "other"), (41, 5.5, "a")])
+    ]
+    whole = results.joined(parts)
+    assert whole.rows() == [row for part in parts for row in part.rows()]
+    assert len(whole) == whole.announced == 5 and whole.emitted_us.tolist() == [7] * 5
+    assert [row[0] for row in whole.between(20, 41).rows()] == [20, 29, 30]
+    of_all = results.together(results.QueryRows({"q": parts[0], "p": parts[2]}), parts)
+    inside = of_all.between(29, None)
+    assert inside.records.of_query["q"].rows() == rows[2:] and len(inside) == 3
+    assert inside.emitted_us.tolist() == [7] * 3

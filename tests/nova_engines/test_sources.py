@@ -65,11 +65,11 @@ def test_where_a_socket_is() -> None:
     ("fields", "complaint"),
     [
         ({"speed": -1.0}, "speed -1.0: expected 0 to"),
-        ({"speed": 2.0}, "first_ms, speed: only readings have their own time"),
-        ({"first_ms": 5}, "first_ms, speed: only readings have their own time"),
+        ({"speed": 2.0}, "last_ms, speed: only readings have their own time"),
+        ({"first_ms": 5}, "last_ms, speed: only readings have their own time"),
         ({"sources": (SOURCE, READINGS_OF)}, "expected only readings, or none"),
         ({"sources": (READINGS_OF,), "checkpoint_ms": 1}, "jobs of readings are not started again"),
-        ({"sources": (READINGS_OF,), "control": "/o"}, "those of readings cannot be told"),
+        ({"sources": (READINGS_OF,), "control": "/o"}, "need last_ms, and a speed"),
         ({"count": -1}, "count -1"),
         ({"sources": ()}, "sources: there are none"),
         ({"sources": (SOURCE, SOURCE)}, "sources: 'p1' is there twice"),
@@ -121,9 +121,27 @@ def test_readings_have_their_own_clock() -> None:
     assert Sources.from_json(read.to_json()) == read
     assert read.begin_ms == 1_000 and read.due_us(1_004) == 2_000
     assert replace(read, speed=0.0).due_us(9_000) == 0
+    assert read.clock.event_ms(50_002) == 1_004 and read.clock.time_ms(1_004) == 50_002
+    # Those of event time that begin within a ms are there after it.
+    assert read.clock.time_ms(1_005) == 50_003 and read.clock.event_span_ms(3) == 6
     # That of others is the time of day.
     assert sources(start_ms=7_000).begin_ms == 7_000
     assert sources(start_ms=7_000).due_us(7_001) == 1_000
+    clock = sources(start_ms=7_000).clock
+    assert clock.event_ms(9_123) == clock.time_ms(9_123) == 9_123
+
+
+def test_readings_take_orders() -> None:
+    """They come to their end together."""
+    read = Sources((READINGS_OF,), first_ms=0, last_ms=9_000, control="/orders")
+    assert read.control and Sources.from_json(read.to_json()) == read
+    for wrong in ({"last_ms": None}, {"speed": 0.0}):
+        with pytest.raises(NovaError, match="need last_ms, and a speed above 0"):
+            replace(read, **wrong)
+    with pytest.raises(NovaError, match="gathered is in memory only"):
+        replace(read, control="", checkpoint_ms=1000)
+    with pytest.raises(NovaError, match="others have their own times"):
+        replace(READINGS_OF, surges=((0.0, 1.0, 2.0),))
 
 
 @pytest.mark.parametrize("field", ["window_ms", "keys", "every"])

@@ -20,7 +20,7 @@ from nova_engines import results
 from nova_engines.flow import Match
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import Handover, HandoverError, Ledger, Share, only_one
-from nova_engines.source_orders import ControlledJob, LocalFiles, Order, first_incomplete, tell
+from nova_engines.source_orders import ControlledJob, LocalFiles, Order, complete_ms, tell
 from nova_engines.sources import Sources, through
 from nova_flink.client import Client
 from nova_flink.controlled_jobs import FlinkJobs
@@ -172,7 +172,7 @@ def hand_over(
 
     # Killed before it was final: sources wait at the boundary, and go on when it is taken back.
     dropped = jobs.deploy(other, "dropped")
-    wait_until(lambda: first_incomplete(files, first, WINDOW_MS, begin) > begin + WINDOW_MS)
+    wait_until(lambda: complete_ms(files, first, begin) > begin + WINDOW_MS)
     assert tell(files, first, Order(begin, begin + WINDOW_MS)) is not None  # too late
     with monkeypatch.context() as patch, only_one(ledger):
         patch.setattr(Handover, "settle", killed)
@@ -190,7 +190,7 @@ def hand_over(
     # Killed when it was final: it is finished.
     second = jobs.deploy(other, "second")
     with monkeypatch.context() as patch:
-        patch.setattr("nova_engines.handover.tell_end", killed)
+        patch.setattr(Handover, "tell_end", killed)
         with pytest.raises(KeyboardInterrupt):
             control.plan(second)
     assert Handover(FlinkJobs(rest), files, ledger).settle()

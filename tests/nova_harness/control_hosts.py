@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nova_core import place
+from nova_core.io.files import read_problem
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_harness.experiment.problem import problem_document, problem_of
@@ -49,4 +50,40 @@ def placed_join(
         row["position"] = [x, 0.0]
     del document["latency"]
     problem = problem_of(document, directory / "problem.yaml")
+    return problem, place(problem, "nova")
+
+
+QUERY = """
+streams:
+  - {id: heat, columns: {zone: text, value: float}, key: zone}
+  - {id: power, columns: {zone: text, watts: int}, key: zone}
+sources:
+  - {id: left, node: left, stream: heat, key: a, rate: 200}
+  - {id: right, node: right, stream: power, key: a, rate: 200}
+queries:
+  - id: waste
+    sink: hub
+    operators:
+      - {id: hot, kind: filter, input: heat, where: heat.value > 0}
+      - id: means
+        kind: aggregate
+        input: hot
+        window: 2
+        slide: 1
+        group_by: [heat.zone]
+        compute: {mean: mean(heat.value)}
+      - {id: meet, kind: join, inputs: [means, power], on: means.zone = power.zone, window: 1}
+"""
+
+
+def placed_query(directory: Path, workers: Mapping[str, float]) -> tuple[Problem, Plan]:
+    """A filter, an aggregate of sliding windows and a join, of the same hosts as `placed_join`."""
+    rows = [f"  - {{id: {one}, position: [{x}, 0], capacity: 600}}" for one, x in workers.items()]
+    rows += [
+        f"  - {{id: {one}, position: [{x}, 0], capacity: 10, worker: false}}"
+        for one, x in ENDS.items()
+    ]
+    file = directory / "problem.yaml"
+    file.write_text("\n".join(["nova: 1", "name: control", "nodes:", *rows]) + QUERY)
+    problem = read_problem(file)
     return problem, place(problem, "nova")

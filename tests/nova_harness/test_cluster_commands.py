@@ -60,5 +60,5 @@ def test_what_is_not_known_of_a_job() -> None:
 
 def test_what_flows_in_a_plan_of_queries_is_its_readings(tmp_path: Path) -> None:
     arguments = query_plan(tmp_path, seconds=1, rate=2)
-    assert "--keys, --for: are for plans of joins" in refused("deploy", *arguments, "--for", "3")
+    assert "--for: is for plans of joins of pairs" in refused("deploy", *arguments, "--for", "3")
     assert "--readings is missing" in refused("deploy", *arguments[:3])

@@ -20,7 +20,7 @@ from needs_rack import require
 from ports import free_port
 
 from nova_core import place
-from nova_core.io.files import write_plan
+from nova_core.io.files import read_problem, write_plan
 from nova_core.model.plan import Plan
 from nova_harness.control.state import ControlState
 from nova_harness.experiment.problem import problem_document, problem_of
@@ -265,3 +265,94 @@ def test_a_failure_stops_only_the_job_that_it_hits(tmp_path: Path) -> None:
     assert recovered["job"] in last_ones and recovered["job"] not in first
     assert back["text"] == f"{spare} is back: nothing has to move"
     print(f"recovered {recovered['seconds']:.1f} s after the failure was seen")
+
+
+QUERY = """
+streams:
+  - {id: heat, columns: {zone: text, value: float}, key: zone}
+  - {id: power, columns: {zone: text, watts: int}, key: zone}
+  - {id: flow, columns: {zone: text, litres: float}, key: zone}
+sources:
+  - {id: heat-a, node: left, stream: heat, key: a, rate: 40}
+  - {id: power-a, node: right, stream: power, key: a, rate: 40}
+  - {id: flow-a, node: right, stream: flow, key: a, rate: 10}
+queries:
+  - id: waste
+    sink: hub
+    operators:
+      - {id: hot, kind: filter, input: heat, where: heat.value > 10}
+      - id: means
+        kind: aggregate
+        input: hot
+        window: 2
+        slide: 0.5
+        group_by: [heat.zone]
+        compute: {mean: mean(heat.value), hot: count()}
+      - {id: meet, kind: join, inputs: [means, power], on: means.zone = power.zone, window: 1}
+      - id: all
+        kind: join
+        inputs: [meet, flow]
+        on: means.zone = flow.zone AND power.watts > flow.litres
+        window: 1
+"""
+
+
+def write_query(directory: Path, seconds: int) -> Plan:
+    """A query over readings of so many s, in files as of `write_placed`, and ``readings``."""
+    rows = [
+        f"  - {{id: {name}, position: [{x}, 0], capacity: {capacity}, worker: {worker}}}"
+        for name, x, capacity, worker in (
+            ("hub", 0, 10, "false"),
+            ("left", 20, 10, "false"),
+            ("right", 20, 10, "false"),
+            ("near", 18, 120, "true"),
+            ("far", 15, 115, "true"),
+        )
+    ]
+    file = directory / "problem.yaml"
+    file.write_text("\n".join(["nova: 1", "name: query", "nodes:", *rows]) + QUERY)
+    readings = directory / "readings"
+    readings.mkdir()
+    for source, step_ms, column, scale in (
+        ("heat-a", 50, "value", 0.3),
+        ("power-a", 50, "watts", 1),
+        ("flow-a", 200, "litres", 0.5),
+    ):
+        lines = [f"time,zone,{column}"]
+        for number in range(1000 * seconds // step_ms):
+            # Not at a boundary, and none like the one before.
+            at, value = 1_000_317 + number * step_ms, number * 37 % 101 * scale
+            lines.append(f"{at},a,{value:g}")
+        (readings / f"{source}.csv").write_text("\n".join(lines) + "\n")
+    plan = place(read_problem(file), "nova")
+    write_plan(plan, directory / "plan.json")
+    return plan
+
+
+def test_a_whole_query_is_handed_over(rack: Inventory, engine: str, tmp_path: Path) -> None:
+    """A filter, an aggregate of overlapping windows and two joins, at twice their own speed."""
+    plan = write_query(tmp_path, 600)
+    names = plan.problem.nodes.ids.tolist()
+    (first,) = {names[node] for node in plan.instances.node.tolist()}
+    state = tmp_path / "state"
+    command = [one for one in control_run(tmp_path, engine) if one not in ("--keys", "7")]
+    command += ["--readings", str(tmp_path / "readings"), "--speed", "2", "--for", "45", "--json"]
+    with (tmp_path / "answer.json").open("wb") as file:
+        controller = subprocess.Popen(command, stdout=file)
+        log = Log(state)
+        try:
+            log.wait("deployed", controller)
+            time.sleep(8)
+            with connect(rack, [first]) as hosts:
+                load = hosts[first].start("while :; do :; done", name="load")
+                handed = log.wait("handed-over", controller)
+                load.end()
+            assert controller.wait(PATIENCE_S) == 0
+        finally:
+            controller.kill()
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    print(answer, [one["text"] for one in log.all()])
+    assert answer["exact"] and answer["jobs"] >= 2 and answer["dropped"] > 0
+    assert (answer["lost"], answer["doubled"], answer["wrong"]) == (0, 0, 0)
+    assert answer["expected"] == answer["results"] > 5000
+    assert f"{first} can do" in handed["text"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from control_hosts import ENDS, MORE, placed_join
+from control_hosts import ENDS, MORE, placed_join, placed_query
 from engine_world import WINDOW_MS, Job, Killed, Pool, Source, World, check_exactly_once, worlds
 
 from nova_core import place
@@ -21,10 +21,11 @@ from nova_core.errors import NovaError
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
 from nova_engines.flow import SOURCE, Flow, Match
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import FINISHED, RUNNING, Ledger
 from nova_engines.source_orders import ControlledJob
+from nova_engines.sources import READINGS, Sources
 from nova_engines.sources import Source as Replay
-from nova_engines.sources import Sources
 from nova_harness.control import controller as controlling
 from nova_harness.control import decision_log, deploying
 from nova_harness.control.controller import Controller, pause
@@ -199,6 +200,7 @@ class Controlled:
         placed: tuple[Problem, Plan],
         patch: pytest.MonkeyPatch,
         warm_s: float = 0.0,
+        readings: Sources | None = None,
     ) -> None:
         self.engine, self.log, self.directory = engine, list[Entry](), directory
         patch.setattr(deploying, "ThreadPoolExecutor", Pool)
@@ -216,9 +218,10 @@ class Controlled:
         any_engine: Any = engine
         self.controller = Controller(any_engine, directory, TUNING, self.log.append)
         problem, plan = placed
-        sources = tuple(Replay(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist())
-        match = Match(WINDOW_MS)
-        self.controller.begin(problem, plan, Sources(sources), match, warm_s=warm_s)
+        replays = [Replay(name, 200, values=(1.0,)) for name in problem.sources.ids.tolist()]
+        sources, match = readings or Sources(tuple(replays)), Match(WINDOW_MS)
+        asked = None if problem.queries else match
+        self.controller.begin(problem, plan, sources, asked, warm_s=warm_s)
 
     @property
     def kinds(self) -> list[str]:
@@ -733,3 +736,47 @@ def test_a_controller_that_was_killed_while_it_began(
     one = begin_two(engine)
     one.run(3)
     assert one.kinds == ["deployed"] and one.check() == 2
+
+
+def test_whole_queries(
+    world: Callable[[], World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs of readings begin so early that windows across a boundary are whole."""
+    placed = placed_query(tmp_path, WORKERS)
+    engine = Engine(world())
+    file = tmp_path / "encoded"
+    file.write_bytes(b"read")
+    readings = tuple(
+        Replay(name, kind=READINGS, path=str(file)) for name in placed[0].sources.ids.tolist()
+    )
+    start = engine.world.now + 3000
+    sources = Sources(readings, start, first_ms=70_300, last_ms=900_000, speed=2.0)
+    engine.world.clock, engine.world.history_ms = sources.clock, flow_of(placed[1]).history_ms
+    assert engine.world.history_ms == 3000
+
+    def begun() -> Controlled:
+        return Controlled(engine, tmp_path / "state", placed, monkeypatch, readings=sources)
+
+    one = begun()
+    # Whoever resumes needs them as well.
+    file.unlink()
+    assert all(
+        Path(each.path or "").read_bytes() == b"read" for each in one.controller.sources.sources
+    )
+    one.run(8)
+    engine.views["near"].taken = 0.8
+    one.run(8)
+    engine.views["near"].taken = 0.0
+    engine.lose("far")
+    one.run(10)
+    kinds = ["deployed", "noticed", "handed-over", "noticed", "failed", "recovered"]
+    assert one.kinds[: len(kinds)] == kinds
+    # Logs have the time of day.
+    moved, again = (entry for entry in one.log if entry.kind in ("handed-over", "recovered"))
+    assert start < moved.figures["boundary_ms"] < again.figures["begin_ms"] < engine.world.now
+    other = begun()
+    assert other.kinds == ["resumed"] and other.controller.match is None
+    (ledger,) = (Ledger.read(path) for path in ledgers_of(tmp_path / "state"))
+    assert (ledger.boundary_ms, ledger.history_ms) == (2000, 3000)
+    assert ledger.shares[0].begin_ms == 70_000 and ledger.shares[0].job.queries == ("waste",)
+    assert other.check() >= 3

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 from control_hosts import placed_join
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nova_engines.flow import SINK
+from nova_engines.flow import JOIN, SINK, SOURCE, Flow, Operator
 from nova_engines.flow_of_plan import flow_of
 from nova_harness.control.job_groups import sources_of_groups
 
@@ -20,15 +17,17 @@ PAIRS = st.lists(st.tuples(st.integers(0, 8), st.integers(9, 17)), min_size=1, m
 
 @given(pairs=PAIRS, most=st.integers(1, 6))
 def test_sources_that_are_joined_are_in_one_group(pairs: list[tuple[int, int]], most: int) -> None:
-    left, right = np.array(pairs).T
-    names = np.array([f"s{k}" for k in range(18)])
-    problem: Any = SimpleNamespace(
-        matrix=SimpleNamespace(left=left, right=right), sources=SimpleNamespace(ids=names)
-    )
-    groups = sources_of_groups(problem, most)
-    assert sorted(name for group in groups for name in group) == sorted(
-        {str(names[k]) for pair in pairs for k in pair}
-    )
+    names = [f"s{k}" for k in range(18)]
+    joined = sorted({k for pair in pairs for k in pair})
+    sources = [Operator(names[k], "n", SOURCE, source=names[k]) for k in joined]
+    joins = [
+        Operator(f"join {number}", "n", JOIN, (names[a],), (names[b],))
+        for number, (a, b) in enumerate(pairs)
+    ]
+    sink = Operator("sink", "n", SINK, tuple(one.name for one in joins))
+    flow = Flow((*sources, *joins, sink))
+    groups = sources_of_groups(flow, most)
+    assert sorted(name for group in groups for name in group) == sorted(names[k] for k in joined)
     of = {name: number for number, group in enumerate(groups) for name in group}
     assert all(of[names[a]] == of[names[b]] for a, b in pairs)
     # As many as there can be.
@@ -40,14 +39,16 @@ def test_sources_that_are_joined_are_in_one_group(pairs: list[tuple[int, int]], 
                     one |= other
     independent = {frozenset(one) for one in components}
     assert len(groups) == min(most, len(independent))
-    assert groups == sources_of_groups(problem, most)
+    assert groups == sources_of_groups(flow, most)
+    assert len(whole_groups := flow.components()) == len(independent)
+    assert set(whole_groups) == set(sources_of_groups(flow, 99))
 
 
 def test_the_parts_of_a_dataflow_are_all_of_it(tmp_path: Path) -> None:
     workers = {f"w{k}": 10.0 + k for k in range(4)}
     problem, plan = placed_join(tmp_path, workers, hub=450.0, regions=2)
     whole = flow_of(plan)
-    groups = sources_of_groups(problem, 8)
+    groups = sources_of_groups(whole, 8)
     parts = [whole.of_sources(group) for group in groups]
     assert len(parts) == 2
     operators = [one for part in parts for one in part.operators if one.kind != SINK]

@@ -138,15 +138,16 @@ def records(late_us: list[int]) -> bytes:
 
 def test_the_newest_records(hosts: Hosts, tmp_path: Path) -> None:
     file = ("one", str(tmp_path / "it's results"))
-    assert newest(hosts, file, 0) == (0, b"")
+    assert newest(hosts, file, 0, PAIR_BYTES) == (0, b"")
     some = records([1, 2, 3])
     Path(file[1]).write_bytes(some + b"half a record")
-    assert newest(hosts, file, 0) == (240, some)
-    assert newest(hosts, file, 160) == (240, some[160:])
-    assert newest(hosts, file, 240) == (240, b"")
+    assert newest(hosts, file, 0, PAIR_BYTES) == (240, some)
+    assert newest(hosts, file, 160, PAIR_BYTES) == (240, some[160:])
+    assert newest(hosts, file, 240, PAIR_BYTES) == (240, b"")
     many = records(list(range(3 * arrivals.NEWEST)))
     Path(file[1]).write_bytes(many)
-    assert newest(hosts, file, 80) == (len(many), many[-arrivals.NEWEST * PAIR_BYTES :])
+    found = newest(hosts, file, 80, PAIR_BYTES)
+    assert found == (len(many), many[-arrivals.NEWEST * PAIR_BYTES :])
 
 
 def test_results_over_time(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ def test_results_over_time(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "results"
     file.write_bytes(records([1000] * 50))
     watch = ArrivalsWatch(hosts)
-    watch.follow([("one", str(file))])
+    watch.follow({("one", str(file)): PAIR})
 
     def until(text: str) -> Arrival:
         end = time.monotonic() + 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 EXAMPLES = 5
@@ -46,3 +48,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def lines(self) -> list[str]:
         """The examples, a line each."""
         return [f"{what}: {one}" for what, texts in self.examples.items() for one in texts]
+
+
+def total(of_query: Mapping[str, Comparison], *, finished: bool) -> Comparison:
+    """Comparisons of queries as one, whose examples name the query."""
+    counts = ("expected", "delivered", "lost", "duplicated", "wrong", "cut_off")
+    return Comparison(
+        finished=finished,
+        examples={
+            kind: [
+                f"{name}: {row}" for name, one in of_query.items() for row in one.examples[kind]
+            ][:EXAMPLES]
+            for kind in ("lost", "duplicated", "wrong")
+        },
+        **{name: sum(getattr(one, name) for one in of_query.values()) for name in counts},
+    )

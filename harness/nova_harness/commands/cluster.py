@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -48,9 +48,7 @@ at_option = click.option(
     "keeps.",
 )
 # Where tuples of pairs come from and which match, see `sources_for`.
-flow_options = shared.together(
-    "flow",
-    dict,
+PAIR_OPTIONS = (
     click.option(
         "--sources",
         "file",
@@ -67,12 +65,9 @@ flow_options = shared.together(
         help="Match sequence numbers modulo this as well [default: one result per tuple].",
     ),
 )
-
-
+flow_options = shared.together("flow", dict, *PAIR_OPTIONS)
 # What sources of queries with columns replay.
-query_options = shared.together(
-    "query",
-    dict,
+READINGS_OPTIONS = (
     click.option(
         "--readings",
         type=paths.InputPath(exists=True, file_okay=False),
@@ -87,6 +82,11 @@ query_options = shared.together(
         show_default=True,
         help="ms of readings' time per ms; 0 is as fast as they are taken.",
     ),
+)
+query_options = shared.together(
+    "query",
+    dict,
+    *READINGS_OPTIONS,
     click.option(
         "--check",
         is_flag=True,
@@ -153,10 +153,18 @@ def deploy(
     """
     import msgspec
 
+    from nova_engines.flow_of_plan import flow_of
     from nova_harness.engines.base import await_end
 
     with tempfile.TemporaryDirectory(prefix="nova-readings-") as scratch:
-        runs, sources, replay = _what_runs(plan, problem, flow, seconds, query, Path(scratch))
+        answered = shared.load_problem(problem, None)
+        decided = shared.load_plan(plan, answered)
+        if query["check"] and not answered.queries:
+            raise NovaError("--check: is for plans of queries with columns")
+        if seconds is not None and answered.queries:
+            raise NovaError("--for: is for plans of joins of pairs")
+        sources, match, replay = what_flows(answered, flow, seconds, query, Path(scratch))
+        runs = flow_of(decided, match)
         # Refused before anything is started.
         require(name, {one.kind for one in runs.operators}, sources(0).kinds)
         with on_hosts(name, place, prepare=True) as (engine, limits):
@@ -190,31 +198,51 @@ def deploy(
     _show(verification, answer, as_json, ok=not wrong)
 
 
-def _what_runs(
-    plan: Path,
-    problem: Path,
-    flow: dict[str, Any],
+class Flowing(NamedTuple):
+    """What flows through a plan.
+
+    Attributes:
+        sources: by their start time, ms since the epoch.
+        match: which tuples of pairs match; None of queries.
+        replayed: readings of queries; None of pairs.
+    """
+
+    sources: Callable[[int], Sources]
+    match: Match | None
+    replayed: ReplayedReadings | None
+
+
+def what_flows(
+    problem: Problem,
+    flow: Mapping[str, Any],
     seconds: float | None,
-    query: dict[str, Any],
+    query: Mapping[str, Any],
     scratch: Path,
-) -> tuple[Flow, Callable[[int], Sources], ReplayedReadings | None]:
-    """A plan's flow, its sources by their start, and the readings that queries replay."""
-    from nova_engines.flow_of_plan import flow_of
+) -> Flowing:
+    """What sources of a problem emit.
+
+    Args:
+        problem: of pairs or of queries.
+        flow: values of `PAIR_OPTIONS`.
+        seconds: for how long, of pairs; None is without end.
+        query: values of `READINGS_OPTIONS`.
+        scratch: directory for encoded readings, which must exist while jobs are submitted.
+
+    Raises:
+        NovaError: for options that belong to the other kind of problem, or are missing.
+    """
     from nova_workloads.queries.replayed import ReplayedReadings
 
-    answered = shared.load_problem(problem, None)
-    decided = shared.load_plan(plan, answered)
-    if not answered.queries:
-        if query["readings"] is not None or query["check"]:
-            raise NovaError("--readings, --check: are for plans of queries with columns")
-        sources, match = sources_for(answered, **flow, seconds=seconds)
-        return flow_of(decided, match), sources, None
+    if not problem.queries:
+        if query["readings"] is not None:
+            raise NovaError("--readings: are for plans of queries with columns")
+        return Flowing(*sources_for(problem, **flow, seconds=seconds), None)
     if query["readings"] is None:
         raise NovaError("--readings is missing: sources of queries with columns replay readings")
-    if flow["file"] is not None or flow["keys"] is not None or seconds is not None:
-        raise NovaError("--sources, --keys, --for: are for plans of joins of pairs")
-    replay = ReplayedReadings(answered, query["readings"], scratch, query["speed"])
-    return flow_of(decided), replay.from_time, replay
+    if flow["file"] is not None or flow["keys"] is not None:
+        raise NovaError("--sources, --keys: are for plans of joins of pairs")
+    replay = ReplayedReadings(problem, query["readings"], scratch, query["speed"])
+    return Flowing(replay.from_time, None, replay)
 
 
 def _started(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +17,19 @@ from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
 from nova_engines.sources import LONGEST_S
 from nova_harness.commands.cluster import (
+    PAIR_OPTIONS,
+    READINGS_OPTIONS,
     engine_option,
-    flow_options,
     on_hosts,
     refuse_unknown,
-    sources_for,
+    what_flows,
 )
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.flow import Flow
+    from nova_harness.commands.cluster import Flowing
     from nova_harness.control.controller import Controller
     from nova_harness.control.outcome import Outcome
     from nova_harness.control.watching import Watching
@@ -121,7 +125,7 @@ tell_options = shared.together(
 @engine_option
 @testbed.inventory_option
 @state_option
-@flow_options
+@shared.together("given", dict, *PAIR_OPTIONS, *READINGS_OPTIONS)
 @click.option(
     "--for",
     "seconds",
@@ -144,7 +148,7 @@ def run(
     name: str,
     place: str,
     state: Path,
-    flow: dict[str, Any],
+    given: dict[str, Any],
     seconds: float | None,
     tuning: dict[str, Any],
     disturb: Path | None,
@@ -168,19 +172,29 @@ def run(
     )
     from nova_harness.control.job_groups import ledgers_of
     from nova_harness.control.watching import watching
+    from nova_harness.engines.base import require
     from nova_testbed.probing import refuse_clocks
 
     results = tell["results"]
     if results is not None and seconds is None:
         raise NovaError("--results: goes with --for, after which results are complete")
     answered = shared.load_problem(problem, None)
-    refuse_queries(answered)
     decided = shared.load_plan(plan, answered)
-    starting, match = sources_for(answered, **flow, seconds=None)
-    runs = flow_of(decided, match)
+    if results is not None and answered.queries:
+        raise NovaError("--results: results of queries have columns of their own, and no CSV file")
+    query = {name: given.pop(name) for name in ("readings", "speed")}
+    scratch = tempfile.TemporaryDirectory(prefix="nova-readings-")
+    encoded = Path(click.get_current_context().with_resource(scratch))
+    flowing = what_flows(answered, given, None, query, encoded)
+    runs = flow_of(decided, flowing.match)
+    # What cannot be controlled is refused before anything is started.
+    require_controlled(name)
+    require(name, {one.kind for one in runs.operators}, flowing.sources(0).kinds)
+    replace(flowing.sources(0), control="/orders", checkpoint_ms=0)
     script = None if disturb is None else Script.read(disturb, testbed.read(place))
     events = [] if script is None else script.events
-    sources, added = with_surges(starting(0), answered, events, 0), added_hosts(events)
+    sources = with_surges(flowing.sources(0), answered, events, 0)
+    added = added_hosts(events)
     # They have been added already to a job that is resumed.
     added = [] if ledgers_of(state) else added
     miss_after, jobs = tuning.pop("miss_after"), tuning.pop("jobs")
@@ -202,7 +216,7 @@ def run(
         with closing(controller), without_workers(engine, added), ExitStack() as disturbing:
             try:
                 with limits.off():
-                    controller.begin(answered, decided, sources, match, warm_s=WARM_UP_S)
+                    controller.begin(answered, decided, sources, flowing.match, warm_s=WARM_UP_S)
                 if script is not None:
                     disturbing.enter_context(closing(controller.disturbed(script)))
                 controller.run(seconds, shown.show)
@@ -212,7 +226,7 @@ def run(
                     raise  # no job runs yet
                 console.say(f"the job keeps running; --state {state} resumes control of it")
                 return
-        answer = _outcome(controller, answered, results)
+        answer = _outcome(controller, answered, flowing, results)
     testbed.say(answer, tell["as_json"])
     click.get_current_context().exit(0 if answer["exact"] else 1)
 
@@ -273,13 +287,21 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
     console.say(f"{len(disturbances.events)} disturbances written to {output}")
 
 
-def _outcome(controller: Controller, problem: Any, results: Path | None) -> dict[str, Any]:
+def _outcome(
+    controller: Controller, problem: Problem, flowing: Flowing, results: Path | None
+) -> dict[str, Any]:
     """Outcome of ended jobs; also writes their results, if ``results`` is given."""
     from nova_harness.control.job_groups import read_ledgers
-    from nova_harness.control.outcome import outcome, write_csv
+    from nova_harness.control.outcome import Check, PairsCheck, QueriesCheck, outcome, write_csv
 
     ledgers = read_ledgers(controller.directory)
-    observed = outcome(ledgers, controller.hosts, problem, controller.sources, controller.match)
+    check: Check
+    if flowing.replayed is not None:
+        check = QueriesCheck(flowing.replayed)
+    else:
+        assert controller.match is not None  # of pairs
+        check = PairsCheck(problem, controller.sources, controller.match)
+    observed = outcome(ledgers, controller.hosts, controller.sources, check)
     if results is not None:
         parts = [part for group in observed.valid for part in group]
         write_csv(parts, controller.sources, results)
@@ -302,20 +324,6 @@ def _answer(outcome: Outcome, jobs: int) -> dict[str, Any]:
         "p9999_ms": latency.p9999,
         "longest_silence_ms": [round(one, 1) for one in outcome.silence_ms],
     }
-
-
-def refuse_queries(problem: Problem) -> None:
-    """Refuse whole queries: what is decided for them cannot be done to a running job.
-
-    Raises:
-        NovaError: saying what is missing.
-    """
-    if problem.queries:
-        raise NovaError(
-            f"{problem.name}: holds whole queries, whose jobs cannot be handed over yet: their "
-            "sources take no orders to begin and end at a window's boundary, and windows of "
-            "several lengths have none in common; `nova live` tells where operators should run"
-        )
 
 
 def _refuse_added(added: Sequence[str], flow: Flow) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_core.io.safe_files import make_directory, write_text
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import FAILED, FINISHED, Ledger, now_ms, only_one
+from nova_engines.results import fields_of
 from nova_harness.control.arrivals import Arrival, ArrivalsWatch
 from nova_harness.control.backoff import Backoff
 from nova_harness.control.deciding import Decider, Decision, Seen, Tuning, moves_of
@@ -45,10 +47,11 @@ LOCK, PAUSED = "controller", "paused"
 class Controller:
     """Keeps jobs on the plan of the live optimizer, as hosts change.
 
-    Joins that share no source are jobs of their own: a hand-over replaces only jobs that change,
-    and a failure stops only jobs that it hits. Where each job has its own processes, all joins are
-    one job. The directory has the problem, the sources, the ledger of each group's hand-overs, the
-    plan of every job and the log; another controller can resume from it.
+    Joins, or queries, that share no source are jobs of their own: a hand-over replaces only jobs
+    that change, and a failure stops only jobs that it hits. Where each job has its own processes,
+    all are one job. The directory has the problem, the sources with their readings, the ledger of
+    each group's hand-overs, the plan of every job and the log; another controller can resume from
+    it.
 
     Args:
         engine: running, on connected hosts.
@@ -59,7 +62,7 @@ class Controller:
         most_jobs: that run at the same time; those of hand-overs not counted.
 
     Attributes:
-        groups: joins that are one job each.
+        groups: operators that are one job each.
         finished: whether all jobs have ended by themselves.
         positions: of hosts in the cost space: the first two coordinates, ms.
     """
@@ -107,7 +110,7 @@ class Controller:
         problem: Problem,
         plan: Plan,
         sources: Sources,
-        match: Match,
+        match: Match | None,
         *,
         warm_s: float = 0.0,
     ) -> None:
@@ -116,15 +119,16 @@ class Controller:
         Args:
             problem: with the hosts' own capacities; nodes are called like hosts.
             plan: to begin with.
-            sources: replays, or of Kafka. Without a time of start, they begin when the job runs.
-            match: which tuples match.
+            sources: replays, of Kafka, or readings. Without a time of start, they begin when the
+                job runs.
+            match: which tuples of pairs match; None of whole queries.
             warm_s: before the first jobs, run joins on every host for so long: where workers
-                outlive jobs, the first hand-over to a host is faster then. Not with Kafka.
+                outlive jobs, the first hand-over to a host is faster then. Only with replays.
 
         Raises:
             NovaError: for a directory of another problem, or when the plan cannot be deployed.
         """
-        if self.deployer.resumes(problem):
+        if self.deployer.resumes(problem, flow_of(plan, match)):
             plan = self.deployer.resume()
             ledgers = [Ledger.read(group.handover.path) for group in self.groups]
             self.finished = all(ledger.end_ms is not None for ledger in ledgers)
@@ -146,8 +150,8 @@ class Controller:
         return self.deployer.sources
 
     @property
-    def match(self) -> Match:
-        """Which of them match."""
+    def match(self) -> Match | None:
+        """Which of them match; None of whole queries."""
         return self.deployer.match
 
     # --- the loop -------------------------------------------------------------------------------
@@ -414,8 +418,14 @@ class Controller:
     def _follow_results(self) -> None:
         """Point the watch of sinks at the running jobs' results."""
         if self._arrivals is not None:
-            jobs = [group.running.job for group in self.groups]
-            self._arrivals.follow([file for job in jobs for file in job.results])
+            running = [group.running for group in self.groups]
+            self._arrivals.follow(
+                {
+                    file: fields_of(sink)
+                    for one in running
+                    for file, sink in zip(one.job.results, one.target.flow.sinks, strict=True)
+                }
+            )
 
     def _follow_processes(self) -> None:
         """Point the sensor at the jobs' own processes."""

@@ -1,4 +1,4 @@
-"""Deploys the jobs of groups of joins, and replaces them by others."""
+"""Deploys the jobs of groups of operators, and replaces them by others."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nova_core.io.files import read_plan, read_problem, write_plan
 from nova_core.io.files import write_problem as write_problem_file
 from nova_core.io.safe_files import make_directory, write_text
 from nova_engines.documents import read, to_json
-from nova_engines.flow import Match
+from nova_engines.flow import SOURCE, Match
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.handover import FAILED, Handover, HandoverError, Ledger, next_multiple, now_ms
 from nova_engines.names import OWN_JOBS
 from nova_engines.source_orders import ControlledJob
-from nova_engines.sources import REPLAY, Sources
+from nova_engines.sources import READINGS, REPLAY, Sources
 from nova_harness.control.decision_log import clock
 from nova_harness.control.job_groups import (
     LEDGERS,
@@ -39,6 +39,7 @@ from nova_harness.engines.warming import WARMING_RATE, warming_plan
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.flow import Flow
     from nova_engines.handover import Share
     from nova_harness.control.decision_log import DecisionLog
     from nova_harness.engines.base import ControlledEngine, JobState
@@ -53,10 +54,11 @@ BEGIN_MS = 1500
 # A failed hand-over is tried again after so long, and a failed recovery.
 AGAIN_S, ANEW_S = 5.0, 1.0
 SOURCES, MATCH, PROBLEM, JOBS = "sources.json", "match.json", "problem.json", "jobs"
+KEPT = "readings"
 
 
 class Deployer:
-    """Deploys the jobs of groups of joins, and replaces them by others.
+    """Deploys the jobs of groups of operators, and replaces them by others.
 
     Args:
         engine: running, on connected hosts.
@@ -67,9 +69,9 @@ class Deployer:
         most_jobs: that run at the same time; those of hand-overs not counted.
 
     Attributes:
-        groups: joins that are one job each; none before `first` or `resume`.
+        groups: operators that are one job each; none before `first` or `resume`.
         sources: where tuples come from.
-        match: which of them match.
+        match: which of them match; None of whole queries.
         jobs: of the engine.
     """
 
@@ -86,7 +88,7 @@ class Deployer:
         self.files, self.jobs = HostFiles(self.hosts), engine.controlled_jobs
         self.groups: list[Group] = []
         self.sources: Sources
-        self.match: Match
+        self.match: Match | None = None
         self._changed = changed
         self._most_jobs = most_jobs if engine.stays_warm else 1
         # Jobs are submitted one after the other.
@@ -94,21 +96,24 @@ class Deployer:
 
     # --- begin ----------------------------------------------------------------------------------
 
-    def resumes(self, problem: Problem) -> bool:
-        """Whether the directory has jobs of all joins of a problem.
+    def resumes(self, problem: Problem, flow: Flow) -> bool:
+        """Whether the directory has jobs of all operators of a problem.
+
+        Args:
+            problem: of them.
+            flow: of a plan for it.
 
         Raises:
             NovaError: for a directory of another problem.
         """
-        joined = {*problem.matrix.left.tolist(), *problem.matrix.right.tolist()}
         ledgers = ledgers_of(self.directory)
         if ledgers and read_problem(self.directory / PROBLEM).digest != problem.digest:
             raise NovaError(f"{self.directory}: is of another problem; use another --state")
         known = {index for one in ledgers for index, _ in _last(one).job.sources}
-        return len(known) == len(joined)
+        return len(known) == len(flow.of_kind(SOURCE))
 
     def first(
-        self, problem: Problem, plan: Plan, sources: Sources, match: Match, warm_s: float
+        self, problem: Problem, plan: Plan, sources: Sources, match: Match | None, warm_s: float
     ) -> None:
         """Deploy the first plan; see `nova_harness.control.controller.Controller.begin`.
 
@@ -119,13 +124,22 @@ class Deployer:
         works = {self.deployment.work(host.name) for host in self.hosts}
         if len(works) > 1:
             raise NovaError("hosts: log in as the same user everywhere; sources take orders there")
-        boundary, self.match = flow_of(plan, match).boundary_ms, match
-        start = sources.start_ms or next_multiple(now_ms(), boundary)
+        self.match, flow = match, flow_of(plan, match)
+        boundary, replays = flow.boundary_ms, sources.kinds == {REPLAY}
+        start = sources.start_ms
+        if not start and READINGS in sources.kinds:
+            # They begin with the first one, however late; others with those that are due then.
+            start = self.engine.lead.start_ms()
         self.sources = replace(
-            sources, start_ms=start, control=f"{works.pop()}/orders", checkpoint_ms=0
+            sources,
+            start_ms=start or next_multiple(now_ms(), boundary),
+            control=f"{works.pop()}/orders",
+            checkpoint_ms=0,
         )
+        self._keep_readings()
         write_text(self.directory / SOURCES, self.sources.to_json())
-        write_text(self.directory / MATCH, to_json(match))
+        if match is not None:
+            write_text(self.directory / MATCH, to_json(match))
         write_problem_file(problem, self.directory / PROBLEM)
         for job in self.engine.jobs():
             if job.runs and _controlled(job):
@@ -139,13 +153,12 @@ class Deployer:
         shutil.rmtree(self.directory / LEDGERS, ignore_errors=True)
         make_directory(self.directory / LEDGERS)
         self.deployment.prepare_results()
-        replays = self.sources.kinds == {REPLAY}
         if warm_s and replays and self.engine.stays_warm:
             self._warm_up(problem, warm_s)
         begun = time.monotonic()
-        for number, joined in enumerate(sources_of_groups(problem, self._most_jobs), 1):
+        for number, together in enumerate(sources_of_groups(flow, self._most_jobs), 1):
             ledger = self.directory / LEDGERS / f"{number}.json"
-            self.groups.append(Group(joined, Handover(self.jobs, self.files, ledger)))
+            self.groups.append(Group(together, self._handover(ledger)))
         self.aim(plan)
         from_ms = now_ms()
         try:
@@ -155,13 +168,32 @@ class Deployer:
             raise
         for group, running in first.items():
             group.adopt(running)
-        begin = start // boundary * boundary
-        if not sources.start_ms:
+        begin = self.sources.begin_ms // boundary * boundary
+        if not start:
             begin = next_multiple(now_ms() + BEGIN_MS, boundary)
-        _at_once(lambda one: one.handover.first(one.running.job, boundary, begin), self.groups)
+
+        def begun_at(group: Group) -> None:
+            group.handover.first(group.running.job, boundary, begin, flow.history_ms)
+
+        _at_once(begun_at, self.groups)
         took = time.monotonic() - begun
         jobs = ids(self.groups)
         self.log.say("deployed", f"after {took:.1f} s, running: {jobs}", seconds=took)
+
+    def _keep_readings(self) -> None:
+        """Keep them in the directory: jobs that take over read them, also of a later controller."""
+        kept = []
+        for number, one in enumerate(self.sources.sources):
+            if one.kind == READINGS:
+                make_directory(self.directory / KEPT)
+                path = self.directory.absolute() / KEPT / str(number)
+                path.write_bytes(one.encoded())
+                one = replace(one, path=str(path))
+            kept.append(one)
+        self.sources = replace(self.sources, sources=tuple(kept))
+
+    def _handover(self, ledger: Path) -> Handover:
+        return Handover(self.jobs, self.files, ledger, self.sources.clock)
 
     def _warm_up(self, problem: Problem, seconds: float) -> None:
         """Java loads and compiles meanwhile what later jobs run, up to their end at a boundary."""
@@ -204,7 +236,8 @@ class Deployer:
         """
         ledgers = ledgers_of(self.directory)
         self.sources = Sources.read(self.directory / SOURCES)
-        self.match = read(self.directory / MATCH, Match)
+        if (self.directory / MATCH).exists():
+            self.match = read(self.directory / MATCH, Match)
         # Other engines forget killed jobs.
         keeps, exist = self.jobs.ends_failed_jobs, {job.job for job in self.engine.jobs()}
         notes = []
@@ -216,7 +249,7 @@ class Deployer:
                     f"{self.deployment.ENGINE} was stopped; start again with another --state"
                 )
             names = (self.sources.sources[index].source for index, _ in share.job.sources)
-            group = Group(frozenset(names), Handover(self.jobs, self.files, ledger))
+            group = Group(frozenset(names), self._handover(ledger))
             notes.append(self._resume_group(group))
             self.groups.append(group)
         self._end_strays()
@@ -315,8 +348,9 @@ class Deployer:
         group.adopt(self._known(group, share))
         self.log.forget(group)
         self._changed()
-        text = f"handed over at {clock(share.from_ms)}, after something had not answered"
-        self.log.say("handed-over", text, job=share.job.job, boundary_ms=share.from_ms)
+        at = self.sources.clock.time_ms(share.from_ms)
+        text = f"handed over at {clock(at)}, after something had not answered"
+        self.log.say("handed-over", text, job=share.job.job, boundary_ms=at)
 
     def _catch_up(self, group: Group) -> None:
         """After another controller, or an error: find the job, and whether it has failed.
@@ -371,7 +405,7 @@ class Deployer:
             why: for the log.
 
         Returns:
-            The boundary, ms since the epoch, of each job that was replaced.
+            The boundary as a time of day, ms since the epoch, of each job that was replaced.
         """
         return self._replace(
             groups,
@@ -382,7 +416,7 @@ class Deployer:
         )
 
     def deploy_anew(self, groups: Sequence[Group]) -> dict[Group, int]:
-        """Replace failed jobs; the begin of the first window of each new one, ms since the epoch.
+        """Replace failed jobs; when the first window of each new one begins, ms since the epoch.
 
         Failures are logged.
         """
@@ -402,7 +436,11 @@ class Deployer:
         deploy: Callable[[Group], Running],
         begin: Callable[[Group, Running], int],
     ) -> dict[Group, int]:
-        """Deploy new jobs, all at the same time; when all run, let them take over."""
+        """Deploy new jobs, all at the same time; when all run, let them take over.
+
+        Returns:
+            From when on each of them counts, as a time of day, ms since the epoch.
+        """
 
         def tried(call: Callable[[Group], T]) -> Callable[[Group], T | None]:
             def answer(group: Group) -> T | None:
@@ -427,11 +465,12 @@ class Deployer:
                 self._end_strays()
             except NovaError as error:
                 self.log.say("failed", f"a job that did not take over may still run: {error}")
-        return begun
+        return {group: self.sources.clock.time_ms(at) for group, at in begun.items()}
 
     def end(self) -> int:
         """End all jobs at a window's end, with complete results; returns the latest, ms."""
-        boundary = max(_at_once(lambda group: group.handover.end(), self.groups).values())
+        ends = _at_once(lambda group: group.handover.end(), self.groups)
+        boundary = self.sources.clock.time_ms(max(ends.values()))
         text = f"{ids(self.groups)} ended at {clock(boundary)}"
         self.log.say("ended", text, boundary_ms=boundary)
         return boundary

@@ -1,4 +1,4 @@
-"""Groups of joins that are jobs of their own: they share no source, so none waits for another."""
+"""Groups of operators that are jobs of their own: they share no source, none waits for another."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nova_engines.handover import Ledger
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
-    from nova_core.model.problem import Problem
     from nova_engines.flow import Flow
     from nova_engines.handover import Handover
     from nova_engines.source_orders import ControlledJob
@@ -27,8 +24,8 @@ class Target:
     """What a job runs, or should run.
 
     Attributes:
-        plan: of all joins.
-        flow: of the group's joins.
+        plan: of all operators.
+        flow: of the group's.
     """
 
     plan: Plan
@@ -45,10 +42,10 @@ class Running:
 
 @dataclass(eq=False)
 class Group:
-    """Joins that are one job, and its state.
+    """Operators that are one job, and its state.
 
     Attributes:
-        sources: that they join.
+        sources: that feed them.
         handover: of its jobs.
         due: what should run instead; None while the right thing runs.
         failed_at: `time.monotonic` of the failure that is not recovered from.
@@ -95,31 +92,19 @@ def name_of(job: ControlledJob) -> str:
     return Path(job.results[0][1]).name
 
 
-def sources_of_groups(problem: Problem, most: int) -> list[frozenset[str]]:
-    """Names of the sources of each group: two that are joined are in the same one.
+def sources_of_groups(flow: Flow, most: int) -> list[frozenset[str]]:
+    """Names of the sources of each group: two whose tuples meet are in the same one.
 
     Args:
-        problem: with the joins.
+        flow: of all operators.
         most: groups; with more independent ones, several become one, of similar sizes.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    matrix, ids = problem.matrix, problem.sources.ids.tolist()
-    joined = coo_array(
-        (np.ones(len(matrix.left), np.int8), (matrix.left, matrix.right)), (len(ids), len(ids))
-    )
-    count, component = connected_components(joined, directed=False)
-    joins = np.bincount(component[matrix.left], minlength=count)
-    of, filled = np.full(count, -1), np.zeros(most, np.int64)
-    for one in np.argsort(-joins, kind="stable")[: np.count_nonzero(joins)].tolist():
-        of[one] = np.argmin(filled)
-        filled[of[one]] += joins[one]
-    group = of[component].tolist()
-    return [
-        frozenset(name for name, its in zip(ids, group, strict=True) if its == number)
-        for number in range(np.count_nonzero(filled))
-    ]
+    components = flow.components()
+    filled: list[set[str]] = [set() for _ in range(min(most, len(components)))]
+    # The largest first.
+    for component in sorted(components, key=len, reverse=True):
+        min(filled, key=len).update(component)
+    return [frozenset(one) for one in filled]
 
 
 def ledgers_of(directory: Path) -> list[Path]:

@@ -1,12 +1,13 @@
-"""Results of controlled jobs, each window's from one job, compared with the reference join."""
+"""Results of controlled jobs, each window's from one job, compared with the expected ones."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from nova_engines import results
 from nova_engines.sources import KAFKA
 from nova_harness.engines.deployment import fetch_results
 from nova_harness.results.latencies import percentiles
+from nova_workloads.comparison import total
 from nova_workloads.joined_streams import emitted
 from nova_workloads.reference import Reference, Results
 from nova_workloads.schedule import Tuples
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from nova_engines.flow import Match
     from nova_engines.handover import Ledger
     from nova_engines.results import ResultRecords
+    from nova_engines.source_orders import ControlledJob
     from nova_engines.sources import Source, Sources
     from nova_harness.results.schema import Percentiles
     from nova_testbed.hosts import Hosts
     from nova_workloads.comparison import Comparison
+    from nova_workloads.queries.replayed import ReplayedReadings
 
 NEAR_US = 2_000_000
 # Of the CSV file of results: the field that each is.
@@ -52,10 +56,10 @@ class Outcome:
     """Results of jobs that were handed over.
 
     Attributes:
-        valid: results that count: for each group of joins, one part for each of its jobs.
+        valid: results that count: for each group of operators, one part for each of its jobs.
         dropped: number of results that do not count.
         compared: with the expected results.
-        latency: from the later emission to the arrival.
+        latency: from the newest input's emission to the arrival.
         silence_ms: for each job but the first of a group, the longest time without a result of
             the group within two seconds around its first one.
     """
@@ -67,52 +71,111 @@ class Outcome:
     silence_ms: list[float]
 
 
-def outcome(
-    ledgers: Sequence[Ledger], hosts: Hosts, problem: Problem, sources: Sources, match: Match
-) -> Outcome:
-    """Fetch the sinks' results, and compare them with the reference join.
+class Check(Protocol):
+    """Compares what jobs delivered with what they should have."""
+
+    def __call__(
+        self, parts: Sequence[ResultRecords], begin_ms: int, ends_ms: Mapping[str, int]
+    ) -> Comparison:
+        """The comparison.
+
+        Args:
+            parts: results that count, of each job.
+            begin_ms: event time from which on there are tuples, ms.
+            ends_ms: by source, event time that they are before, ms.
+        """
+        ...
+
+
+def outcome(ledgers: Sequence[Ledger], hosts: Hosts, sources: Sources, check: Check) -> Outcome:
+    """Fetch the sinks' results, and compare them with the expected ones.
 
     Args:
-        ledgers: of each group of joins: which job's results count; all have ended.
+        ledgers: of each group of operators: which job's results count; all have ended.
         hosts: connected.
+        sources: of the jobs.
+        check: compares.
+    """
+    came = [delivered(ledger, hosts) for ledger in ledgers]
+    valid = [ledger.own(parts) for ledger, parts in zip(ledgers, came, strict=True)]
+    begin_ms = min(ledger.shares[0].begin_ms for ledger in ledgers)
+    ends_ms = {
+        sources.sources[index].source: ledger.end_ms or begin_ms
+        for ledger in ledgers
+        for index, _ in ledger.shares[0].job.sources
+    }
+    parts = [part for group in valid for part in group]
+    waited = [part["arrive_us"] - part.emitted_us for part in parts]
+    return Outcome(
+        valid,
+        sum(len(part) for group in came for part in group) - sum(map(len, parts)),
+        check(parts, begin_ms, ends_ms),
+        percentiles(np.concatenate(waited)),
+        [gap for group in valid for gap in silence_ms(group)],
+    )
+
+
+@dataclass(frozen=True)
+class PairsCheck:
+    """A `Check` by the reference join.
+
+    Attributes:
         problem: that was placed.
         sources: whose tuples were joined.
         match: which of them match.
     """
-    came = [delivered(ledger, hosts) for ledger in ledgers]
-    valid = [ledger.own(parts) for ledger, parts in zip(ledgers, came, strict=True)]
-    streams = [_stream(one) for one in sources.sources]
-    begin_ms = min(ledger.shares[0].begin_ms for ledger in ledgers)
-    end_of = np.full(len(streams), begin_ms)
-    for ledger in ledgers:
-        end_of[[index for index, _ in ledger.shares[0].job.sources]] = ledger.end_ms
-    end_ms = int(end_of.max())
-    if KAFKA in sources.kinds:
-        tuples = _sent(sources, begin_ms, end_ms)
-    else:
-        tuples = emitted(sources, streams, begin_ms, end_ms)
-    tuples = tuples.take(tuples.time_ms < end_of[tuples.stream])
-    index = [sources.index(name) for name in problem.sources.ids.tolist()]
-    pairs = [
-        (index[left], index[right])
-        for left, right in zip(
-            problem.matrix.left.tolist(), problem.matrix.right.tolist(), strict=True
+
+    problem: Problem
+    sources: Sources
+    match: Match
+
+    def __call__(
+        self, parts: Sequence[ResultRecords], begin_ms: int, ends_ms: Mapping[str, int]
+    ) -> Comparison:
+        """See `Check`."""
+        sources, matrix = self.sources, self.problem.matrix
+        streams = [_stream(one) for one in sources.sources]
+        end_of = np.array([ends_ms.get(one.source, begin_ms) for one in sources.sources])
+        end_ms = int(end_of.max())
+        if KAFKA in sources.kinds:
+            tuples = _sent(sources, begin_ms, end_ms)
+        else:
+            tuples = emitted(sources, streams, begin_ms, end_ms)
+        tuples = tuples.take(tuples.time_ms < end_of[tuples.stream])
+        index = [sources.index(name) for name in self.problem.sources.ids.tolist()]
+        pairs = [
+            (index[left], index[right])
+            for left, right in zip(matrix.left.tolist(), matrix.right.tolist(), strict=True)
+        ]
+        match = self.match
+        reference = Reference(
+            streams, tuples, match.window_ms, keys=match.keys, every=match.every, pairs=pairs
         )
-    ]
-    reference = Reference(
-        streams, tuples, match.window_ms, keys=match.keys, every=match.every, pairs=pairs
-    )
-    parts = [part for group in valid for part in group]
-    compared = reference.compare(map(_delivered, parts))
-    later = [np.maximum(part["left_emit_us"], part["right_emit_us"]) for part in parts]
-    waited = [part["arrive_us"] - at for part, at in zip(parts, later, strict=True)]
-    return Outcome(
-        valid,
-        sum(len(part) for group in came for part in group) - sum(map(len, parts)),
-        compared,
-        percentiles(np.concatenate(waited)),
-        [gap for group in valid for gap in silence_ms(group)],
-    )
+        return reference.compare(map(_delivered, parts))
+
+
+@dataclass(frozen=True)
+class QueriesCheck:
+    """A `Check` of whole queries by DuckDB, over the readings that were replayed."""
+
+    replayed: ReplayedReadings
+
+    def __call__(
+        self, parts: Sequence[ResultRecords], begin_ms: int, ends_ms: Mapping[str, int]
+    ) -> Comparison:
+        """See `Check`; readings begin before the first boundary."""
+        self.replayed.end(ends_ms)
+        return total(self.replayed.compare(rows_of(parts).records), finished=True)
+
+
+def rows_of(parts: Sequence[ResultRecords]) -> ResultRecords:
+    """Rows of queries of several jobs, as of one."""
+    of_query: dict[str, list[ResultRecords]] = defaultdict(list)
+    for part in parts:
+        for query, rows in part.records.of_query.items():
+            of_query[query].append(rows)
+    merged = {query: results.joined(one) for query, one in of_query.items()}
+    return results.together(results.QueryRows(merged), list(merged.values()))
 
 
 def silence_ms(group: Sequence[ResultRecords]) -> list[float]:
@@ -129,7 +192,7 @@ def arrived_us(parts: Sequence[ResultRecords]) -> NDArray[np.int64]:
 
 def delivered(ledger: Ledger, hosts: Hosts) -> list[ResultRecords]:
     """All results of each share's job, whether they count or not."""
-    return [_fetched(hosts, share.job.results) for share in ledger.shares]
+    return [_fetched(hosts, share.job) for share in ledger.shares]
 
 
 def _sent(sources: Sources, begin_ms: int, end_ms: int) -> Tuples:
@@ -172,15 +235,18 @@ def write_csv(parts: Sequence[ResultRecords], sources: Sources, path: Path) -> N
         csv.write_csv(table.sort_by("arrive_us"), file)
 
 
-def _fetched(hosts: Hosts, files: Sequence[tuple[str, str]]) -> ResultRecords:
+def _fetched(hosts: Hosts, job: ControlledJob) -> ResultRecords:
     """Results that the sinks of a job have written."""
     parts = []
     with tempfile.TemporaryDirectory(prefix="nova-results-") as scratch:
-        for number, (node, path) in enumerate(files):
+        for number, (node, path) in enumerate(job.results):
             local = Path(scratch) / str(number)
             fetch_results(hosts[node], path, local)
-            parts.append(results.read(local, results.PAIR))
-    return results.of_pairs(parts)
+            parts.append(results.read(local, None if job.queries else results.PAIR))
+    if not job.queries:
+        return results.joined(parts)
+    rows = results.QueryRows(dict(zip(job.queries, parts, strict=True)))
+    return results.together(rows, parts)
 
 
 def _delivered(part: ResultRecords) -> Results:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nova_engines.flow import JOIN
+from nova_engines.flow import PLACED
 from nova_harness.control.arrivals import Arrival
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class HostState(msgspec.Struct, frozen=True):
         cores: it may use.
         taken: cores that others than the engine use; None where unknown.
         counts: share of its own capacity that counts, 0 to 1; 0 for a lost host.
-        joins: instances on it.
+        joins: instances on it, of joins and aggregates.
         state: ``up``, ``silent`` or ``lost``.
     """
 
@@ -81,7 +81,7 @@ def state_of(controller: Controller, log: list[Entry], kinds: Counter[str]) -> C
     running = [group.running for group in controller.groups]
     operators = [one for job in running for one in job.target.flow.operators]
     node = {one.name: one.node for one in operators}
-    joins = Counter(one.node for one in operators if one.kind == JOIN)
+    joins = Counter(one.node for one in operators if one.kind in PLACED)
     flows = {
         (node[other], one.node)
         for one in operators

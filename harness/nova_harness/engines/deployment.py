@@ -411,7 +411,7 @@ class EngineDeployment(ABC):
         of_sinks = list(parts.values())
         if flow.has_columns:
             return results.together(results.QueryRows(parts), of_sinks)
-        return results.of_pairs(of_sinks)
+        return results.joined(of_sinks)
 
 
 def fetch_results(host: Host, remote: str, local: Path) -> None:

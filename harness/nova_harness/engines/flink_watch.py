@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nova_engines.flow import JOIN, SINK
+from nova_engines.flow import PLACED, SINK
 from nova_flink.controlled_jobs import state_of
 from nova_flink.names import node_of_task_manager
 from nova_flink.verification import operators_in
@@ -73,7 +73,7 @@ class FlinkWatch:
 
 
 class JoinsWatch:
-    """Finds joins that are too slow, and the rate that their hosts reach.
+    """Finds joins and aggregates that are too slow, and the rate that their hosts reach.
 
     A join is too slow if it is busy all the time. It is also too slow if it is held back all the
     time: its host has too little CPU, or its link is too slow, to send its results. But if joins
@@ -85,7 +85,7 @@ class JoinsWatch:
 
     def __init__(self, flows: Sequence[Flow]) -> None:
         operators = [one for flow in flows for one in flow.operators]
-        parts = [one for one in operators if one.kind in (JOIN, SINK)]
+        parts = [one for one in operators if one.kind in (*PLACED, SINK)]
         self._nodes = {one.name: one.node for one in parts}
         self._sinks = {one.name for one in parts if one.kind == SINK}
         # By job and vertex: Flink gives vertices of similar jobs the same ids.

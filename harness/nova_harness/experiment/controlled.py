@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from nova_core.errors import NovaError
 from nova_engines.handover import Ledger
-from nova_engines.results import ResultRecords
+from nova_engines.results import ResultRecords, joined
 from nova_engines.verification import Verification
 from nova_harness.control.controller import Controller
 from nova_harness.control.deciding import Tuning, rehearse
-from nova_harness.control.outcome import delivered
+from nova_harness.control.outcome import delivered, rows_of
 from nova_harness.engines.base import RUNNING_SECONDS, RunError
 from nova_workloads.joined_streams import instances_of
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Ints
     from nova_engines.flow import Flow, Match
+    from nova_engines.handover import Share
     from nova_engines.source_orders import ControlledJob
     from nova_engines.sources import Sources
     from nova_harness.engines.base import ControlledEngine, Job
@@ -42,14 +43,14 @@ class Control:
         directory: of the controller's log and plans; replaced with each job.
         note: callback with the kind and text of each line of the log.
         plan: to begin with.
-        match: which tuples match.
+        match: which tuples of pairs match; None of whole queries.
     """
 
     engine: ControlledEngine
     directory: Path
     note: Callable[[str, str], None]
     plan: Plan
-    match: Match
+    match: Match | None
 
     def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> ControlledRun:
         """Start the plan's first jobs, which make up a flow; see `Engine.start`."""
@@ -156,29 +157,34 @@ class ControlledRun:
     def results(self, scratch: Path) -> ResultRecords:
         """Results of each window from the job that the ledger assigns to it.
 
-        Instances are those of the first plan, for results of the right instance of their own plan;
-        -1 for the others.
+        Instances of pairs are those of the first plan, for results of the right instance of their
+        own plan; -1 for the others.
         """
-        controller, records, announced = self._controller, [], True
+        controller, announced = self._controller, True
+        parts: list[ResultRecords] = []
         failures, truncated = [], 0
         for group in controller.groups:
             ledger = Ledger.read(group.handover.path)
             came = delivered(ledger, controller.hosts)
             for share, part in zip(ledger.shares, ledger.own(came), strict=True):
-                own = part.records.copy()
-                plan = controller.deployer.plan_of(share)
-                own["instance"] = self._first_instance(plan, share.job, own)
-                records.append(own)
+                parts.append(part if share.job.queries else self._of_first_plan(share, part))
             failures += [part.failure for part in came if part.failure is not None]
             truncated += came[-1].truncated_bytes
             announced &= came[-1].announced == len(came[-1])
-        together = np.concatenate(records)
-        return ResultRecords(
-            together,
-            truncated,
-            announced=len(together) if announced else None,
+        merged = rows_of(parts) if self._plan.problem.queries else joined(parts)
+        return replace(
+            merged,
+            truncated_bytes=truncated,
+            starts=1,
+            announced=len(merged) if announced else None,
             failure="; ".join(failures) or None,
         )
+
+    def _of_first_plan(self, share: Share, part: ResultRecords) -> ResultRecords:
+        own = part.records.copy()
+        plan = self._controller.deployer.plan_of(share)
+        own["instance"] = self._first_instance(plan, share.job, own)
+        return replace(part, records=own)
 
     def _first_instance(self, own: Plan, job: ControlledJob, records: Any) -> Ints:
         # A job numbers the joins of its own sources only.

@@ -90,7 +90,7 @@ class LiveFigures:
         if self._usage is not None:
             return None
         sink, path = self.deployment.sink, self.deployment.result_file("results")
-        return newest(self.deployment.hosts, (sink, path), 0)
+        return newest(self.deployment.hosts, (sink, path), 0, PAIR_BYTES)
 
     def _busiest(self) -> tuple[str, float] | None:
         if self._usage is None:

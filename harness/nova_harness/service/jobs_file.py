@@ -16,7 +16,7 @@ from nova_harness.commands.control import require_controlled, run
 from nova_testbed.commands import shared as testbed
 
 VERSION: Final = 1
-FILES = ("problem", "plan", "sources", "inventory")
+FILES = ("problem", "plan", "sources", "readings", "inventory")
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 _File = Annotated[str, Meta(min_length=1)]
@@ -41,6 +41,7 @@ class Job(
         inventory: file, or the name of one that comes with Nova.
         engine: its name.
         sources: file.
+        readings: directory.
 
     The others are options of `nova control run` as well, which knows their bounds and defaults.
     """
@@ -52,6 +53,8 @@ class Job(
     sources: _File | UnsetType = UNSET
     window: int | UnsetType = UNSET
     keys: int | UnsetType = UNSET
+    readings: _File | UnsetType = UNSET
+    speed: float | UnsetType = UNSET
     seconds: float | UnsetType = UNSET
     cooldown: float | UnsetType = UNSET
     step: float | UnsetType = UNSET

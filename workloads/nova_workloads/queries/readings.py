@@ -195,7 +195,8 @@ def write_encoded(database: Any, problem: Problem, directory: Path) -> dict[str,
     return files
 
 
-def _bounds_ms(database: Any, problem: Problem) -> tuple[int, int]:
+def bounds_ms(database: Any, problem: Problem) -> tuple[int, int]:
+    """Event times of the first and the last reading of all, ms; 0 where there is none."""
     tables = " UNION ALL ".join(f"SELECT t FROM {table_of(one.id)}" for one in problem.streams)
     first, last = database.execute(f"SELECT min(t), max(t) FROM ({tables})").fetchone()
     return (0, 0) if first is None else (int(first), int(last))
@@ -203,13 +204,20 @@ def _bounds_ms(database: Any, problem: Problem) -> tuple[int, int]:
 
 def first_ms(database: Any, problem: Problem) -> int:
     """Event time of the first reading of all, ms; 0 where there is none."""
-    return _bounds_ms(database, problem)[0]
+    return bounds_ms(database, problem)[0]
 
 
 def span_ms(database: Any, problem: Problem) -> int:
     """Time from the first reading of all to after the last, in whole seconds, ms."""
-    first, last = _bounds_ms(database, problem)
+    first, last = bounds_ms(database, problem)
     return -(-(last - first + 1) // 1000) * 1000
+
+
+def forget(database: Any, problem: Problem, source: str, from_ms: int) -> None:
+    """Remove the readings of a source from an event time on, ms."""
+    for stream in problem.streams:
+        table = table_of(stream.id)
+        database.execute(f"DELETE FROM {table} WHERE source = ? AND t >= ?", [source, from_ms])
 
 
 def repeat(database: Any, problem: Problem, length_ms: int) -> None:

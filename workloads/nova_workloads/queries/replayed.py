@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
-from nova_workloads.queries.readings import connection, first_ms, load, repeat, write_encoded
+from nova_workloads.queries.readings import (
+    bounds_ms,
+    connection,
+    forget,
+    load,
+    repeat,
+    write_encoded,
+)
 from nova_workloads.queries.reference import ResultRow, compare, expected
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ class ReplayedReadings:
 
     Attributes:
         files: the encoded readings of each source.
+        last_ms: event time of the last reading of all.
 
     Raises:
         NovaError: for a problem without streams, and for readings that are missing or wrong.
@@ -50,7 +59,7 @@ class ReplayedReadings:
         load(self._database, problem, folder)
         if length_ms is not None:
             repeat(self._database, problem, length_ms)
-        self._first_ms = first_ms(self._database, problem)
+        self._first_ms, self.last_ms = bounds_ms(self._database, problem)
         self.files = write_encoded(self._database, problem, directory)
 
     def from_time(
@@ -63,10 +72,16 @@ class ReplayedReadings:
             tuple(Source(one, kind=READINGS, path=file) for one, file in self.files.items()),
             start_ms,
             first_ms=self._first_ms,
+            last_ms=self.last_ms,
             speed=self._speed,
             watermark_ms=watermark_ms,
             buffer_timeout_ms=buffer_timeout_ms,
         )
+
+    def end(self, ends_ms: Mapping[str, int]) -> None:
+        """Expect results of readings before these event times alone, ms, by source."""
+        for source, end_ms in ends_ms.items():
+            forget(self._database, self._problem, source, end_ms)
 
     def expected(self, query: Query) -> list[ResultRow]:
         """The results of a query over the readings, by DuckDB."""

@@ -15,7 +15,7 @@ import numpy as np
 from nova_core.errors import NovaError
 from nova_engines.sources import READINGS
 from nova_workloads.base import Traffic, Workload
-from nova_workloads.comparison import EXAMPLES, Comparison
+from nova_workloads.comparison import total
 from nova_workloads.queries.readings import connection, load, span_ms
 from nova_workloads.queries.reference import expected
 from nova_workloads.queries.replayed import ReplayedReadings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.results import QueryRows
     from nova_engines.sources import Sources
+    from nova_workloads.comparison import Comparison
 
 # Readings travel with the job.
 MOST_BYTES = 8 << 20
@@ -233,20 +234,10 @@ class QueryStreams:
         self, plan: Plan, sources: Sources, records: QueryRows, *, finished: bool
     ) -> Comparison:
         """Results of all queries compared with DuckDB's for the same readings."""
-        files = {one.source: one.path for one in sources.sources}
-        replayed = next(one for one, _ in self._replays.values() if one.files == files)
-        compared = replayed.compare(records, finished=finished)
-        counts = ("expected", "delivered", "lost", "duplicated", "wrong", "cut_off")
-        return Comparison(
-            finished=finished,
-            examples={
-                kind: [
-                    f"{name}: {row}" for name, one in compared.items() for row in one.examples[kind]
-                ][:EXAMPLES]
-                for kind in ("lost", "duplicated", "wrong")
-            },
-            **{name: sum(getattr(one, name) for one in compared.values()) for name in counts},
-        )
+        # Those that last equally long are the same.
+        replays = (one for one, _ in self._replays.values())
+        replayed = next(one for one in replays if one.last_ms == sources.last_ms)
+        return total(replayed.compare(records, finished=finished), finished=finished)
 
     def samples(
         self, plan: Plan, sources: Sources, records: QueryRows, measured_us: tuple[int, int]

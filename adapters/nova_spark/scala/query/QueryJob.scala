@@ -3,6 +3,7 @@ package org.apache.spark.sql.nova
 import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.JsonMethods
 
+import _root_.nova.engines.EventClock
 import _root_.nova.engines.query.{Cut, Program, Replay, Step, Windows}
 
 /** Frequent keys of a cut: the values of the columns, and begin and end of what each has of [0, 1). */
@@ -76,15 +77,11 @@ case class QueryJob(
   /** Number of the operator that a task of the first stage begins with. */
   def source(task: Int): Int = stages.head.tasks(task).head
 
-  /** Readings of a source. */
-  def replay(source: Int, readings: Array[Byte], startMs: Long): Replay =
-    new Replay(
-      readings,
-      operators(source).types,
-      first_ms.getOrElse(startMs),
-      startMs,
-      speed,
-      watermark_ms)
+  /** Readings of a source; sources take no orders here. */
+  def replay(source: Int, readings: Array[Byte], startMs: Long): Replay = {
+    val clock = new EventClock(first_ms.getOrElse(startMs), startMs, speed)
+    new Replay(readings, operators(source).types, clock, watermark_ms, null, 0L)
+  }
 }
 
 object QueryJob {

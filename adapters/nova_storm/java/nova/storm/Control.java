@@ -10,14 +10,14 @@ import nova.engines.Orders;
 import org.apache.storm.task.TopologyContext;
 
 /** What parts of a topology under a controller have to know of it. */
-final class Control {
+public final class Control {
   /** Of a topology's configuration: directory of orders on hosts; absent without a controller. */
   private static final String DIRECTORY = "nova.control";
 
   private Control() {}
 
   /** What a source is told; null where there is no controller. */
-  static Orders orders(Map<String, Object> conf, TopologyContext context, int source) {
+  public static Orders orders(Map<String, Object> conf, TopologyContext context, int source) {
     Object directory = conf.get(DIRECTORY);
     return directory == null ? null : new Orders((String) directory, name(context), source);
   }
@@ -28,7 +28,7 @@ final class Control {
    * So it must not go on; a file on its host says so (DIRECTORY/TOPOLOGY.lost), and the controller
    * puts another topology in the place of this one.
    */
-  static boolean first(Map<String, Object> conf, TopologyContext context) {
+  public static boolean first(Map<String, Object> conf, TopologyContext context) {
     Object directory = conf.get(DIRECTORY);
     if (directory == null) {
       return true;

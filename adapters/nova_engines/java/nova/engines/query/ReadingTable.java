@@ -28,6 +28,19 @@ public final class ReadingTable {
     return bytes.getLong(bytes.position());
   }
 
+  /** Passes over those before an event time, ms; how many these are. */
+  public long skip(long timeMs) {
+    long passed = 0;
+    for (; more() && time() < timeMs; passed++) {
+      bytes.getLong();
+      for (String type : types) {
+        int length = type.equals("text") ? bytes.getInt() : Long.BYTES;
+        bytes.position(bytes.position() + length);
+      }
+    }
+    return passed;
+  }
+
   /** The next one. */
   public Row next(long sequence, long emitUs) {
     long timeMs = bytes.getLong();

@@ -1,6 +1,9 @@
 package nova.flink.query;
 
+import java.io.IOException;
 import java.util.concurrent.locks.LockSupport;
+import nova.engines.EventClock;
+import nova.engines.Orders;
 import nova.engines.RealClock;
 import nova.engines.query.Replay;
 import nova.engines.query.Row;
@@ -19,41 +22,51 @@ import org.apache.flink.streaming.api.watermark.Watermark;
 public final class RowSource extends RichSourceFunction<FlinkRow> {
   public static final String BEHIND = "nova behind us: ";
 
-  private static final long serialVersionUID = 1L;
+  private static final long serialVersionUID = 2L;
   private static final long SECOND_MS = 1_000;
-  private static final long LONGEST_WAIT_US = 100_000;
   private static final int BATCH = 256;
 
   private final String name;
+  private final int source;
   private final byte[] readings;
   private final String[] types;
-  private final long firstMs;
-  private final long startMs;
-  private final double speed;
+  private final EventClock clock;
   private final long watermarkMs;
+  private final String control;
+  private final long lastMs;
   private volatile boolean running = true;
 
-  /** See {@link Replay}; {@code name} is the source's. */
+  /**
+   * See {@link Replay}.
+   *
+   * @param name the source's
+   * @param source its index
+   * @param control directory of orders on the source's host; empty for a source that takes none
+   */
   public RowSource(
       String name,
+      int source,
       byte[] readings,
       String[] types,
-      long firstMs,
-      long startMs,
-      double speed,
-      long watermarkMs) {
+      EventClock clock,
+      long watermarkMs,
+      String control,
+      long lastMs) {
     this.name = name;
+    this.source = source;
     this.readings = readings;
     this.types = types;
-    this.firstMs = firstMs;
-    this.startMs = startMs;
-    this.speed = speed;
+    this.clock = clock;
     this.watermarkMs = watermarkMs;
+    this.control = control;
+    this.lastMs = lastMs;
   }
 
   @Override
-  public void run(SourceContext<FlinkRow> context) {
-    Replay replay = new Replay(readings, types, firstMs, startMs, speed, watermarkMs);
+  public void run(SourceContext<FlinkRow> context) throws IOException {
+    String job = getRuntimeContext().getJobInfo().getJobId().toString();
+    Orders orders = control.isEmpty() ? null : new Orders(control, job, source);
+    Replay replay = new Replay(readings, types, clock, watermarkMs, orders, lastMs);
     Lateness late = new Lateness();
     try {
       replay(context, replay, late);
@@ -65,31 +78,34 @@ public final class RowSource extends RichSourceFunction<FlinkRow> {
     }
   }
 
-  private void replay(SourceContext<FlinkRow> context, Replay replay, Lateness late) {
+  private void replay(SourceContext<FlinkRow> context, Replay replay, Lateness late)
+      throws IOException {
     FlinkRow out = new FlinkRow();
-    while (running && replay.more()) {
-      long nowUs = RealClock.nowUs();
-      synchronized (context.getCheckpointLock()) {
-        for (int i = 0; i < BATCH && replay.more() && replay.waitUs(nowUs) <= 0; i++) {
-          long lateUs = -replay.waitUs(nowUs);
-          Row row = replay.next(nowUs);
-          late.add(row.timeMs, lateUs);
-          out.row = row;
-          context.collectWithTimestamp(out, row.timeMs);
-        }
-        if (!replay.more()) {
-          return; // what follows is the end of the stream, and its watermark
-        }
-        Long mark = replay.mark(nowUs);
-        if (mark != null) {
-          context.emitWatermark(new Watermark(mark));
+    long nowUs = RealClock.nowUs();
+    while (running && !replay.ended(nowUs)) {
+      if (replay.begun(nowUs)) {
+        synchronized (context.getCheckpointLock()) {
+          for (int i = 0; i < BATCH && replay.waitUs(nowUs) <= 0; i++) {
+            long lateUs = -replay.waitUs(nowUs);
+            Row row = replay.next(nowUs);
+            late.add(row.timeMs, lateUs);
+            out.row = row;
+            context.collectWithTimestamp(out, row.timeMs);
+          }
+          if (replay.ended(nowUs)) {
+            return; // what follows is the end of the stream, and its watermark
+          }
+          Long mark = replay.mark(nowUs);
+          if (mark != null) {
+            context.emitWatermark(new Watermark(mark));
+          }
         }
       }
-      long waitUs = replay.waitUs(nowUs);
+      long waitUs = replay.begun(nowUs) ? replay.waitUs(nowUs) : replay.stepUs();
       if (waitUs > 0) {
-        long stepUs = Math.min(replay.stepUs(), LONGEST_WAIT_US);
-        LockSupport.parkNanos(Math.min(waitUs, stepUs) * 1_000);
+        LockSupport.parkNanos(Math.min(waitUs, replay.stepUs()) * 1_000);
       }
+      nowUs = RealClock.nowUs();
     }
   }
 

@@ -14,6 +14,7 @@ import nova.engines.query.Row;
 import nova.engines.query.RowResults;
 import nova.engines.query.Step;
 import nova.engines.query.Windows;
+import nova.storm.Control;
 import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.shade.org.yaml.snakeyaml.LoaderOptions;
 import org.apache.storm.shade.org.yaml.snakeyaml.Yaml;
@@ -37,6 +38,7 @@ public final class QueryBolt extends BaseRichBolt {
   private transient Step step;
   private transient Windows<?> windows;
   private transient RowResults file;
+  private transient boolean works;
 
   /**
    * @param operator as nova_engines.flow has it, in JSON
@@ -51,6 +53,10 @@ public final class QueryBolt extends BaseRichBolt {
   public void prepare(
       Map<String, Object> conf, TopologyContext context, OutputCollector collector) {
     this.collector = collector;
+    works = Control.first(conf, context);
+    if (!works) {
+      return;
+    }
     marks = new HashMap<>();
     reached = Long.MIN_VALUE;
     for (GlobalStreamId stream : context.getThisSources().keySet()) {
@@ -148,6 +154,9 @@ public final class QueryBolt extends BaseRichBolt {
 
   @Override
   public void execute(Tuple tuple) {
+    if (!works) {
+      return;
+    }
     try {
       Row row = (Row) tuple.getValue(0);
       if (row == null) {

@@ -6,8 +6,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import nova.engines.EventClock;
+import nova.engines.Orders;
 import nova.engines.RealClock;
 import nova.engines.query.Replay;
+import nova.storm.Control;
 import org.apache.storm.spout.SpoutOutputCollector;
 import org.apache.storm.task.TopologyContext;
 import org.apache.storm.topology.OutputFieldsDeclarer;
@@ -19,57 +22,75 @@ public final class RowSpout extends BaseRichSpout {
   // Storm sends what it has, and stops spouts, between two calls.
   private static final int AT_ONCE = 200;
 
+  private final int source;
   private final byte[] readings;
   private final String[] types;
-  private final long firstMs;
-  private final long startMs;
-  private final double speed;
+  private final EventClock clock;
   private final long watermarkMs;
+  private final long lastMs;
 
   private transient SpoutOutputCollector collector;
   private transient Replay replay;
   private transient boolean ended;
 
   /**
-   * See {@link Replay}.
+   * See {@link Replay} and {@link EventClock}.
    *
+   * @param source its index
    * @param path file of the readings, where the topology is submitted
    */
   public RowSpout(
-      String path, List<String> types, long firstMs, long startMs, double speed, long watermarkMs) {
+      int source,
+      String path,
+      List<String> types,
+      long firstMs,
+      long startMs,
+      double speed,
+      long watermarkMs,
+      long lastMs) {
     try {
       this.readings = Files.readAllBytes(Path.of(path));
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
+    this.source = source;
     this.types = types.toArray(new String[0]);
-    this.firstMs = firstMs;
-    this.startMs = startMs;
-    this.speed = speed;
+    this.clock = new EventClock(firstMs, startMs, speed);
     this.watermarkMs = watermarkMs;
+    this.lastMs = lastMs;
   }
 
   @Override
   public void open(
       Map<String, Object> conf, TopologyContext context, SpoutOutputCollector collector) {
     this.collector = collector;
-    replay = new Replay(readings, types, firstMs, startMs, speed, watermarkMs);
+    Orders orders = Control.orders(conf, context, source);
+    replay = new Replay(readings, types, clock, watermarkMs, orders, lastMs);
+    ended = !Control.first(conf, context);
   }
 
   @Override
   public void nextTuple() {
-    if (ended) {
+    long nowUs = RealClock.nowUs();
+    if (ended || !begun(nowUs)) {
       return;
     }
-    long nowUs = RealClock.nowUs();
-    for (int i = 0; i < AT_ONCE && replay.more() && replay.waitUs(nowUs) <= 0; i++) {
+    for (int i = 0; i < AT_ONCE && replay.waitUs(nowUs) <= 0; i++) {
       collector.emit(Rows.values(replay.next(nowUs)));
     }
-    Long mark = replay.more() ? replay.mark(nowUs) : Long.valueOf(Rows.END);
+    ended = replay.ended(nowUs);
+    Long mark = ended ? Long.valueOf(Rows.END) : replay.mark(nowUs);
     if (mark != null) {
       collector.emit(Rows.mark(mark));
     }
-    ended = !replay.more();
+  }
+
+  private boolean begun(long nowUs) {
+    try {
+      return replay.begun(nowUs);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
   }
 
   @Override
