@@ -11,7 +11,7 @@ from nova_harness.engines.base import ALL, PAIRS, names, require, runner
 
 def test_flink_runs_everything() -> None:
     require("flink", flow.KINDS, sources.KINDS)
-    assert set(runner("flink").operators) == set(ALL)
+    assert set(runner("flink").can.operators) == set(ALL)
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_others_do_not(engine: str, operators: list[str], kinds: list[str], mess
 @pytest.mark.parametrize("engine", names())
 def test_every_engine_runs_replays_of_pairs(engine: str) -> None:
     require(engine, PAIRS, [sources.REPLAY])
-    assert set(runner(engine).operators) <= set(flow.KINDS)
-    assert set(runner(engine).sources) <= set(sources.KINDS)
+    assert set(runner(engine).can.operators) <= set(flow.KINDS)
+    assert set(runner(engine).can.sources) <= set(sources.KINDS)

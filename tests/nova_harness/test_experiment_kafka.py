@@ -35,7 +35,7 @@ def test_an_experiment_says_how_readings_come() -> None:
     assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
     storm = Experiment(name="a", strategies=["sink"], transport="kafka", engine="storm")
-    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'storm' cannot read"):
+    with pytest.raises(NovaError, match=r"x\.yaml: engine storm: runs no sources of kind 'kafka'"):
         check_experiment(storm, "x.yaml")
     controlled = StrategyPart(name="nova", scheduled_by="controller")
     check_experiment(msgspec.structs.replace(THROUGH, strategies=[controlled]), "x.yaml")
