@@ -92,7 +92,7 @@ class Source:
     Attributes:
         source: id of the problem's source.
         rate: tuples/s; tuple k of a replay is due ``floor(k * 1e6 / rate)`` us after the start,
-            but for surges. Readings have their own times.
+            but for surges. Readings have their own times; those that come through Kafka have 0.
         sensor: name of the sensor; the source's id where it is empty.
         stream: the logical stream, ``pressure`` or ``humidity``.
         region: what it is joined within; the engine compares it.
@@ -132,7 +132,7 @@ class Source:
         where = f"source {self.source!r}"
         if self.kind not in KINDS:
             raise NovaError(f"{where}: kind {self.kind!r}: expected one of {', '.join(KINDS)}")
-        if self.kind != READINGS and not (math.isfinite(self.rate) and self.rate > 0):
+        if not (self.of_readings or (math.isfinite(self.rate) and self.rate > 0)):
             raise NovaError(f"{where}: rate {self.rate:g}: expected more than 0 tuples/s")
         if self.surges and self.kind != REPLAY:
             raise NovaError(f"{where}: surges: only a replay has any")
@@ -185,7 +185,7 @@ class Source:
             data = Path(self.path).read_bytes()
         except OSError as error:
             raise NovaError(f"{self.path}: {error.strerror}") from error
-        if self.kind != READINGS and (not data or len(data) % 8):
+        if not self.of_readings and (not data or len(data) % 8):
             raise NovaError(f"{self.path}: {len(data)} bytes: expected 64-bit floats")
         return data
 
@@ -193,6 +193,11 @@ class Source:
         """What a replay emits, over and over; errors as of `encoded`."""
         data = self.encoded()
         return struct.unpack(f"<{len(data) // 8}d", data)
+
+    @property
+    def of_readings(self) -> bool:
+        """Whether its tuples are readings: they have columns, and their own event times."""
+        return self.kind == READINGS or (self.kind == KAFKA and self.rate == 0)
 
     @cached_property
     def pace(self) -> Pace:
@@ -267,9 +272,9 @@ class Sources:
                 raise NovaError(f"sources: {name} {value}: expected {least} to {most}")
         if not self.sources:
             raise NovaError("sources: there are none")
-        if READINGS in self.kinds and len(self.kinds) > 1:
+        if len({one.of_readings for one in self.sources}) > 1:
             raise NovaError("sources: expected only readings, or none")
-        if READINGS not in self.kinds and (self.first_ms is not None or self.speed != 1):
+        if not self.of_readings and (self.first_ms is not None or self.speed != 1):
             raise NovaError("sources: first_ms, speed: only readings have their own time")
         self._check_control()
         seen: set[str] = set()
@@ -279,7 +284,7 @@ class Sources:
             seen.add(one.source)
 
     def _check_control(self) -> None:
-        if READINGS in self.kinds and self.checkpoint_ms:
+        if self.of_readings and self.checkpoint_ms:
             raise NovaError("sources: checkpoint_ms: jobs of readings are not started again")
         if not self.control:
             return
@@ -287,12 +292,11 @@ class Sources:
             raise NovaError(f"sources: control {self.control!r}: expected an absolute path")
         if self.checkpoint_ms:
             raise NovaError("sources: checkpoint_ms: jobs under control are not started again")
-        for kind in (SOCKET, READINGS):
-            if kind in self.kinds:
-                what = "sockets" if kind == SOCKET else kind
-                raise NovaError(
-                    f"sources: control: those of {what} cannot be told when to begin and end"
-                )
+        if self.of_readings or SOCKET in self.kinds:
+            what = "readings" if self.of_readings else "sockets"
+            raise NovaError(
+                f"sources: control: those of {what} cannot be told when to begin and end"
+            )
         if len(self.kinds) > 1:
             raise NovaError("sources: control: expected only replays, or only Kafka")
 
@@ -300,6 +304,11 @@ class Sources:
     def kinds(self) -> set[str]:
         """Kinds of sources that there are."""
         return {one.kind for one in self.sources}
+
+    @cached_property
+    def of_readings(self) -> bool:
+        """Whether their tuples are readings, see `Source`."""
+        return any(one.of_readings for one in self.sources)
 
     @property
     def begin_ms(self) -> int:
@@ -395,7 +404,7 @@ def through(
     begin: str = EARLIEST,
     group: str = "",
 ) -> Sources:
-    """The same streams, read from a broker.
+    """The same streams, read from a broker; they keep what producers send there.
 
     Args:
         sources: any.
@@ -409,6 +418,7 @@ def through(
     read = []
     for one, at in zip(sources.sources, placed, strict=True):
         topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
-        there = replace(one, kind=KAFKA, address=servers, topic=topic, partition=number)
+        rate = 0.0 if one.of_readings else one.rate
+        there = replace(one, kind=KAFKA, rate=rate, address=servers, topic=topic, partition=number)
         read.append(replace(there, begin=begin, group=group))
     return replace(sources, sources=tuple(read))

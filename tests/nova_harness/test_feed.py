@@ -55,8 +55,8 @@ class Kafka:
         self.lines: list[str] = []
         self.fails = False
 
-    def produce(self, sources: Sources, ids: dict[str, list[str]]) -> None:
-        self.did.append(("produce", ids))
+    def produce(self, flow: Flow, sources: Sources) -> None:
+        self.did.append(("produce", flow is FLOW, sources.kinds))
         if self.fails:
             raise NovaError("no Python there")
 
@@ -107,7 +107,7 @@ def test_a_run_has_topics_producers_and_samples_of_its_own(
 ) -> None:
     job: Any = through.start(starting(did), FLOW, lambda ms: replace(REPLAYS, start_ms=ms), "one")
     (left, right), *others = did
-    assert others == ["one", ("produce", {"source1": ["a", "b"]})]
+    assert others == ["one", ("produce", True, {"kafka"})]
     assert [one.kind for one in job.sources.sources] == ["kafka", "kafka"]
     assert [one.topic for one in job.sources.sources] == [left, right]
     assert left.startswith("left-") and right.startswith("right-")

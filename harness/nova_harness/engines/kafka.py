@@ -5,17 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
+from nova_engines.flow import SOURCE
 from nova_harness.engines.deployment import EngineDeployment
 from nova_kafka import topics
 from nova_kafka.broker import Broker
 from nova_kafka.home import VERSION, broker_home
 
 if TYPE_CHECKING:
+    from nova_engines.flow import Flow
     from nova_engines.sources import Sources
     from nova_testbed.hosts import Hosts
 
@@ -99,25 +102,38 @@ class KafkaDeployment(EngineDeployment):
 
     # --- producers ------------------------------------------------------------------------------
 
-    def produce(self, sources: Sources, ids: Mapping[str, Sequence[str]]) -> None:
+    def produce(self, flow: Flow, sources: Sources) -> None:
         """Replay sources into the broker.
 
         Args:
+            flow: says on which hosts they are, and the columns of readings.
             sources: of kind ``kafka``.
-            ids: theirs, by host.
         """
+        ids: dict[str, list[str]] = {}
+        for one in flow.of_kind(SOURCE):
+            ids.setdefault(one.node, []).append(one.source)
         with tempfile.TemporaryDirectory(prefix="nova-kafka-") as directory:
-            file = Path(directory) / "sources.json"
-            file.write_text(sources.to_json())
+
+            def put(name: str, file: str, text: str) -> None:
+                local = Path(directory) / f"{name}-{file}"
+                local.write_text(text)
+                self.hosts[name].put(local, f"{self.work(name)}/{file}")
 
             def start(name: str) -> None:
-                host, remote = self.hosts[name], f"{self.work(name)}/sources.json"
-                host.put(file, remote)
-                words = [sys.executable, "-P", "-m", "nova_kafka.produce", remote, *ids[name]]
+                host, work = self.hosts[name], self.work(name)
+                there = []
+                for number, one in enumerate(sources.sources):
+                    if one.path is not None and one.source in ids[name]:
+                        host.put(Path(one.path), f"{work}/{number}.tuples")
+                        there.append(replace(one, path=f"{work}/{number}.tuples"))
+                    else:
+                        there.append(one)
+                put(name, "sources.json", replace(sources, sources=tuple(there)).to_json())
+                put(name, "flow.json", flow.to_json())
+                words = [sys.executable, "-P", "-m", "nova_kafka.produce", f"{work}/sources.json"]
+                words += [*ids[name], "--flow", f"{work}/flow.json"]
                 command = f"exec {shlex.join(words)}"
-                host.start(
-                    command, name=PRODUCER, log=f"{self.work(name)}/{PRODUCER}.out", keep=True
-                )
+                host.start(command, name=PRODUCER, log=f"{work}/{PRODUCER}.out", keep=True)
 
             self.hosts.map(lambda host: start(host.name) if host.name in ids else None)
 

@@ -156,8 +156,9 @@ def write_outcome(
     folder.write("check", compared)
     kafka = None
     if outcome.samples is not None:
-        measured = records[samples.column("measured").to_numpy()]
-        kafka = kafka_figures(measured, outcome.samples, measured_us)
+        # Tuples with columns do not say how long they waited.
+        waited_us = None if streams.match is None else records["waited_us"]
+        kafka = kafka_figures(samples, waited_us, outcome.samples, measured_us)
     begin, end = (moment / 1e6 for moment in measured_us)
     used = mean_cores(outcome.series, begin, end)
     hosts = {

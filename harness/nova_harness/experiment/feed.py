@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_engines.flow import SOURCE
 from nova_engines.sources import KAFKA, through
 from nova_harness.engines.base import ReadingJob, RunError
 
@@ -161,10 +160,7 @@ class KafkaFeed(Feed):
             with ExitStack() as running:
                 running.callback(job.end)
                 assert isinstance(job, ReadingJob)
-                hosts: dict[str, list[str]] = {}
-                for one in flow.of_kind(SOURCE):
-                    hosts.setdefault(one.node, []).append(one.source)
-                self.kafka.produce(job.sources, hosts)
+                self.kafka.produce(flow, job.sources)
                 running.pop_all()
             sampling = _Sampling(job, servers)
             undo.callback(sampling.end)
