@@ -400,7 +400,6 @@ def through(
     sources: Sources,
     servers: str,
     topics: Mapping[str, tuple[str, int]] | None = None,
-    suffix: str = "",
     begin: str = EARLIEST,
     group: str = "",
 ) -> Sources:
@@ -410,14 +409,13 @@ def through(
         sources: any.
         servers: Kafka's bootstrap servers.
         topics: topic and partition of sources that are not where `partitions_of` has them.
-        suffix: of the names of topics.
         begin: where reading begins.
         group: of the readers.
     """
     placed = partitions_of([one.stream or one.source for one in sources.sources])
     read = []
     for one, at in zip(sources.sources, placed, strict=True):
-        topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
+        topic, number = (topics or {}).get(one.source, at)
         rate = 0.0 if one.of_readings else one.rate
         there = replace(one, kind=KAFKA, rate=rate, address=servers, topic=topic, partition=number)
         read.append(replace(there, begin=begin, group=group))

@@ -15,7 +15,7 @@ from nova_engines.flow import Flow, Operator
 from nova_engines.sources import Source, Sources
 from nova_harness.engines.base import ReadingJob, RunError
 from nova_harness.experiment import feed as feeds
-from nova_harness.experiment.feed import Feed, KafkaFeed, feed_of
+from nova_harness.experiment.feed import Feed, KafkaFeed, feed_of, topics_for
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory
 
@@ -124,6 +124,19 @@ def test_a_run_has_topics_producers_and_samples_of_its_own(
     through.kafka.lines = ["source1: Kafka: a: cannot be sent"]  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="producer on source1: Kafka: a: cannot be sent"):
         through.check_sent()
+
+
+def test_topics_are_streams_with_names_that_kafka_takes() -> None:
+    streams = ["süd", "s_d", "süd", "", "x" * 300]
+    made = tuple(Source(f"ö{i}", 1, stream=s, values=(1,)) for i, s in enumerate(streams))
+    found = list(topics_for(Sources(made), 1234).values())
+    assert found == [
+        ("s_d-0-1234", 0),
+        ("s_d-1-1234", 0),
+        ("s_d-0-1234", 1),
+        ("_3-2-1234", 0),
+        ("x" * 200 + "-3-1234", 0),
+    ]
 
 
 def test_nothing_stays_of_a_run_that_cannot_start(through: KafkaFeed, did: list[Any]) -> None:

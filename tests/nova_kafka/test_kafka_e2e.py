@@ -232,18 +232,20 @@ def test_flink_runs_a_query_over_what_comes_through_kafka(
     """Rows that are no tuples are kept aside, and all others come to the results."""
     from kafka import KafkaProducer
 
-    problem = random_problem(5, tmp_path, NODES)
+    problem = random_problem(5, tmp_path)
     plan = random_query_plan(5, problem)
     database = connection()
     load(database, problem, tmp_path)
     files = write_encoded(database, problem, tmp_path)
     readings = Sources(
-        tuple(Source(one, kind=READINGS, path=file) for one, file in files.items()),
+        tuple(
+            Source(one, stream=f"stream-{number}", kind=READINGS, path=file)
+            for number, (one, file) in enumerate(files.items())
+        ),
         (int(time.time()) + 3) * 1000,
         first_ms=START_MS,
     )
-    sources, flow = through_broker(readings, broker.servers, suffix="-rows"), flow_of(plan)
-    topics.create(broker.servers, topics.topics_of(sources.sources))
+    sources, flow = through(broker, readings, "rows"), flow_of(plan)
     (tmp_path / "sources.json").write_text(sources.to_json())
     (tmp_path / "flow.json").write_text(flow.to_json())
     command = [sys.executable, "-m", "nova_kafka.produce", "sources.json", *files]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from nova_core.errors import NovaError
-from nova_engines.sources import KAFKA, through
+from nova_engines.sources import KAFKA, partitions_of, through
 from nova_harness.engines.base import ReadingJob, RunError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ DIRECT = "direct"
 TRANSPORTS = (DIRECT, KAFKA)
 # Least time between two looks at the broker; each costs broker and coordinator some CPU.
 SAMPLE_SECONDS = 2.0
+# Kafka's names of topics have up to 249 of the other characters.
+ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+MOST_LETTERS = 200
 
 
 def check(transport: str) -> None:
@@ -146,10 +150,11 @@ class KafkaFeed(Feed):
         """See `Feed.start`."""
         from nova_kafka import topics
 
-        servers, suffix = self.kafka.broker.servers, f"-{time.time_ns() // 1_000_000}"
+        servers, now_ms = self.kafka.broker.servers, time.time_ns() // 1_000_000
 
         def read(start_ms: int) -> Sources:
-            return through(sources(start_ms), servers, suffix=suffix)
+            given = sources(start_ms)
+            return through(given, servers, topics_for(given, now_ms))
 
         partitions = topics.topics_of(read(0).sources)
         topics.create(servers, partitions)
@@ -185,6 +190,27 @@ class KafkaFeed(Feed):
         complaints = self.kafka.complaints()
         if complaints:
             raise RunError(f"producer on {complaints[0]}")
+
+
+def topics_for(sources: Sources, now_ms: int) -> dict[str, tuple[str, int]]:
+    """Topic and partition of every source, in topics that no other job has.
+
+    A topic is a logical stream, and named after it as far as Kafka allows.
+
+    Args:
+        sources: any.
+        now_ms: ms since the epoch.
+    """
+    placed = partitions_of([one.stream or one.source for one in sources.sources])
+    numbers = {stream: n for n, stream in enumerate(dict.fromkeys(stream for stream, _ in placed))}
+    names = {
+        stream: f"{ILLEGAL.sub('_', stream)[:MOST_LETTERS]}-{n}-{now_ms}"
+        for stream, n in numbers.items()
+    }
+    return {
+        one.source: (names[stream], number)
+        for one, (stream, number) in zip(sources.sources, placed, strict=True)
+    }
 
 
 class _Sampling(threading.Thread):
