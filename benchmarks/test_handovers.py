@@ -28,7 +28,7 @@ from nova_harness.control.decision_log import Entry
 from nova_harness.control.disturbances import JOB, LOAD
 from nova_harness.control.job_groups import read_ledgers
 from nova_harness.control.outcome import PairsCheck, outcome, silence_ms
-from nova_harness.engines.base import DIRECT, ControlledEngine
+from nova_harness.engines.base import ControlledEngine
 from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
 from nova_harness.experiment.document import Experiment
 from nova_testbed.inventory import read_inventory
@@ -46,7 +46,7 @@ def test_hand_over(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> N
     require()
     known = read_inventory(case.inventory)
     plans = plans_of(case, known, tmp_path)
-    experiment = Experiment(name="handovers", strategies=["nova"], transport=DIRECT)
+    experiment = Experiment(name="handovers", strategies=["nova"])
     flink = prepare_engine(experiment, print)
     problem = plans[0].problem
     workload = DebsWorkload(regions=case.regions)

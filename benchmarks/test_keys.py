@@ -23,7 +23,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Problem
 from nova_core.strategies import place
 from nova_engines.flow_of_plan import flow_of
-from nova_harness.engines.base import DIRECT, await_end
+from nova_harness.engines.base import await_end
 from nova_harness.experiment.bed import engine_bed, hosts_up, prepare_engine
 from nova_harness.experiment.document import Experiment
 from nova_harness.experiment.engine_run import Bed
@@ -93,7 +93,7 @@ def test_hosts(benchmark: BenchmarkFixture, case: Case, tmp_path: Path) -> None:
 
 @contextmanager
 def _bed(path: Path) -> Iterator[Bed]:
-    experiment = Experiment(name="keys", strategies=["nova"], transport=DIRECT)
+    experiment = Experiment(name="keys", strategies=["nova"])
     flink = prepare_engine(experiment, print)
     with (
         hosts_up(read_inventory(str(path / "inventory.yaml")), print) as inventory,

@@ -121,7 +121,7 @@ class Source:
     Attributes:
         source: id of the problem's source.
         rate: tuples/s; tuple k of a replay is due ``floor(k * 1e6 / rate)`` us after the start,
-            but for surges. Readings have their own times.
+            but for surges. Readings have their own times; those that come through Kafka have 0.
         sensor: name of the sensor; the source's id where it is empty.
         stream: the logical stream, ``pressure`` or ``humidity``.
         region: what it is joined within; the engine compares it.
@@ -161,7 +161,7 @@ class Source:
         where = f"source {self.source!r}"
         if self.kind not in KINDS:
             raise NovaError(f"{where}: kind {self.kind!r}: expected one of {', '.join(KINDS)}")
-        if self.kind != READINGS and not (math.isfinite(self.rate) and self.rate > 0):
+        if not (self.of_readings or (math.isfinite(self.rate) and self.rate > 0)):
             raise NovaError(f"{where}: rate {self.rate:g}: expected more than 0 tuples/s")
         if self.surges and self.kind != REPLAY:
             # Readings that came faster would be ahead of the other sources from then on.
@@ -215,7 +215,7 @@ class Source:
             data = Path(self.path).read_bytes()
         except OSError as error:
             raise NovaError(f"{self.path}: {error.strerror}") from error
-        if self.kind != READINGS and (not data or len(data) % 8):
+        if not self.of_readings and (not data or len(data) % 8):
             raise NovaError(f"{self.path}: {len(data)} bytes: expected 64-bit floats")
         return data
 
@@ -223,6 +223,11 @@ class Source:
         """What a replay emits, over and over; errors as of `encoded`."""
         data = self.encoded()
         return struct.unpack(f"<{len(data) // 8}d", data)
+
+    @property
+    def of_readings(self) -> bool:
+        """Whether its tuples are readings: they have columns, and their own event times."""
+        return self.kind == READINGS or (self.kind == KAFKA and self.rate == 0)
 
     @cached_property
     def pace(self) -> Pace:
@@ -299,10 +304,10 @@ class Sources:
                 raise NovaError(f"sources: {name} {value}: expected {least} to {most}")
         if not self.sources:
             raise NovaError("sources: there are none")
-        if READINGS in self.kinds and len(self.kinds) > 1:
+        if len({one.of_readings for one in self.sources}) > 1:
             raise NovaError("sources: expected only readings, or none")
         own = (self.first_ms, self.last_ms) != (None, None) or self.speed != 1
-        if READINGS not in self.kinds and own:
+        if not self.of_readings and own:
             raise NovaError("sources: first_ms, last_ms, speed: only readings have their own time")
         self._check_control()
         seen: set[str] = set()
@@ -312,7 +317,7 @@ class Sources:
             seen.add(one.source)
 
     def _check_control(self) -> None:
-        if READINGS in self.kinds and self.checkpoint_ms:
+        if self.of_readings and self.checkpoint_ms:
             raise NovaError(
                 "sources: checkpoint_ms: jobs of readings are not started again: what their "
                 "operators have gathered is in memory only"
@@ -323,9 +328,10 @@ class Sources:
             raise NovaError(f"sources: control {self.control!r}: expected an absolute path")
         if self.checkpoint_ms:
             raise NovaError("sources: checkpoint_ms: jobs under control are not started again")
-        if SOCKET in self.kinds:
+        if SOCKET in self.kinds or (self.of_readings and READINGS not in self.kinds):
+            what = "sockets" if SOCKET in self.kinds else "Kafka with readings"
             raise NovaError(
-                "sources: control: those of sockets cannot be told when to begin and end"
+                f"sources: control: those of {what} cannot be told when to begin and end"
             )
         if READINGS in self.kinds and (self.last_ms is None or not self.speed):
             raise NovaError(
@@ -339,6 +345,11 @@ class Sources:
     def kinds(self) -> set[str]:
         """Kinds of sources that there are."""
         return {one.kind for one in self.sources}
+
+    @cached_property
+    def of_readings(self) -> bool:
+        """Whether their tuples are readings, see `Source`."""
+        return any(one.of_readings for one in self.sources)
 
     @property
     def begin_ms(self) -> int:
@@ -435,24 +446,23 @@ def through(
     sources: Sources,
     servers: str,
     topics: Mapping[str, tuple[str, int]] | None = None,
-    suffix: str = "",
     begin: str = EARLIEST,
     group: str = "",
 ) -> Sources:
-    """The same streams, read from a broker.
+    """The same streams, read from a broker; they keep what producers send there.
 
     Args:
         sources: any.
         servers: Kafka's bootstrap servers.
         topics: topic and partition of sources that are not where `partitions_of` has them.
-        suffix: of the names of topics.
         begin: where reading begins.
         group: of the readers.
     """
     placed = partitions_of([one.stream or one.source for one in sources.sources])
     read = []
     for one, at in zip(sources.sources, placed, strict=True):
-        topic, number = (topics or {}).get(one.source, (f"{at[0]}{suffix}", at[1]))
-        there = replace(one, kind=KAFKA, address=servers, topic=topic, partition=number)
+        topic, number = (topics or {}).get(one.source, at)
+        rate = 0.0 if one.of_readings else one.rate
+        there = replace(one, kind=KAFKA, rate=rate, address=servers, topic=topic, partition=number)
         read.append(replace(there, begin=begin, group=group))
     return replace(sources, sources=tuple(read))

@@ -24,6 +24,7 @@ from nova_engines.flow import (
     Flow,
     Operator,
 )
+from nova_engines.readings import readings_in
 from nova_engines.sources import BEGINS, COMMITTED, EARLIEST, KAFKA, READINGS, SOCKET, Sources
 from nova_flink.pin import free_group, slot_sharing_group
 from nova_flink.rest import host_and_port
@@ -221,10 +222,11 @@ class FlowJob:
         )
         ends = sources.count_of(number)
         count = -1 if ends is None else ends
-        if stream.kind == READINGS:
+        if stream.of_readings:
             raise NovaError(f"{one.name}: readings have columns, and its tuples have none")
         if stream.kind == KAFKA:
-            messages = self.kafka(number)
+            message = self.java.TupleMessage(number, sources.strict)
+            messages = self.kafka(number, message, sources.count)
             if sources.control:
                 messages = self.java.OrderedSource(messages, number, sources.control)
             strategy = self.java.MessageWatermarks(*watermarks)
@@ -253,9 +255,15 @@ class FlowJob:
             )
         return self.environment.addSource(function, one.name, kind)
 
-    def kafka(self, number: int) -> Any:
-        """Flink's connector, reading a source's partition."""
-        jvm, stream, count = self.gateway.jvm, self.sources.sources[number], self.sources.count
+    def kafka(self, number: int, message: Any, count: int | None) -> Any:
+        """Flink's connector, reading a source's partition.
+
+        Args:
+            number: of the source.
+            message: makes tuples of messages.
+            count: messages after which it ends; None is without end.
+        """
+        jvm, stream = self.gateway.jvm, self.sources.sources[number]
         try:
             connector = jvm.org.apache.flink.connector.kafka.source
             builder = connector.KafkaSource.builder()
@@ -277,7 +285,7 @@ class FlowJob:
         else:
             first = offsets.timestamp(int(stream.begin))
         builder.setStartingOffsets(first)
-        builder.setValueOnlyDeserializer(self.java.TupleMessage(number, self.sources.strict))
+        builder.setValueOnlyDeserializer(message)
         for key, value in (KAFKA_SETTINGS | self.committing(stream.group)).items():
             builder.setProperty(key, value)
         builder.setClientIdPrefix(f"nova-{number}")
@@ -344,23 +352,38 @@ class FlowJob:
     # --- tuples with columns ----------------------------------------------------------------------
 
     def row_source(self, one: Operator) -> Any:
-        """A source that replays its readings."""
+        """A source that replays its readings, or reads them from a topic."""
         sources = self.sources
         number = sources.index(one.source)
-        stream, nova = sources.sources[number], self.gateway.jvm.nova.engines
-        if stream.kind != READINGS:
+        stream, kind = sources.sources[number], self.of_rows.FlinkRow.type()
+        if not stream.of_readings:
             raise NovaError(f"{one.name}: kind {stream.kind!r}: tuples with columns are readings")
-        function = self.of_rows.RowSource(
-            one.source,
-            number,
-            stream.encoded(),
-            self.array(self.gateway.jvm.String, one.types),
-            nova.EventClock(sources.begin_ms, sources.start_ms, float(sources.speed)),
-            sources.watermark_ms,
-            sources.control,
-            sources.last_ms or 0,
+        types = self.array(self.gateway.jvm.String, one.types)
+        if stream.kind == READINGS:
+            nova = self.gateway.jvm.nova.engines
+            function = self.of_rows.RowSource(
+                one.source,
+                number,
+                stream.encoded(),
+                types,
+                nova.EventClock(sources.begin_ms, sources.start_ms, float(sources.speed)),
+                sources.watermark_ms,
+                sources.control,
+                sources.last_ms or 0,
+            )
+            return self.placed(self.environment.addSource(function, one.name, kind), one)
+        # A file says what producers send; without it, there is no end.
+        count = None
+        if stream.path is not None:
+            count = sum(1 for _ in readings_in(stream.encoded(), one.types, stream.path))
+        message = self.of_rows.RowMessage(number, types, sources.strict)
+        marks = self.java.MessageWatermarks(sources.watermark_ms, sources.watermark_ms)
+        rows = self.environment.fromSource(
+            self.kafka(number, message, count),
+            marks.withTimestampAssigner(message),
+            one.name,
+            kind,
         )
-        rows = self.environment.addSource(function, one.name, self.of_rows.FlinkRow.type())
         return self.placed(rows, one)
 
     def step(self, one: Operator) -> Any:

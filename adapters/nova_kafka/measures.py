@@ -17,8 +17,6 @@ from nova_kafka.topics import consumer, kafka
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nova_engines.results import ResultRecords
-
 # Growth of a backlog below this share of the arrivals counts as noise.
 TOLERANCE = 0.02
 
@@ -31,7 +29,7 @@ class Latencies:
 
     Attributes:
         processing: L_p: from when the first of the two inputs was taken in by the engine to when
-            the result reached the sink (Definition 2).
+            the result reached the sink (Definition 2); empty where that is unknown.
         end_to_end: L_e: from when the earlier input was produced (Definition 3).
     """
 
@@ -39,15 +37,20 @@ class Latencies:
     end_to_end: NDArray[np.int64]
 
 
-def latencies(records: NDArray[np.void] | ResultRecords) -> Latencies:
+def latencies(
+    produced_us: NDArray[np.int64],
+    arrive_us: NDArray[np.int64],
+    waited_us: NDArray[np.int64] | None = None,
+) -> Latencies:
     """L_p and L_e of every result.
 
     Args:
-        records: (k,) with the fields `nova_engines.results.PAIR`.
+        produced_us: (k,) when the earlier of its inputs was produced, us since the epoch.
+        arrive_us: (k,) when it reached the sink.
+        waited_us: (k,) how long inputs waited before the engine took one in; None where unknown.
     """
-    produced = np.minimum(records["left_emit_us"], records["right_emit_us"])
-    end_to_end = (records["arrive_us"] - produced).astype(np.int64)
-    return Latencies(end_to_end - records["waited_us"], end_to_end)
+    end_to_end = arrive_us - produced_us
+    return Latencies(end_to_end[:0] if waited_us is None else end_to_end - waited_us, end_to_end)
 
 
 @dataclass(frozen=True)

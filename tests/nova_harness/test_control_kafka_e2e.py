@@ -15,6 +15,7 @@ from needs_rack import require
 
 from nova_core import place
 from nova_core.io.files import write_plan
+from nova_engines.flow_of_plan import flow_of
 from nova_engines.sources import through
 from nova_harness.engines.kafka import KafkaDeployment
 from nova_harness.experiment.problem import problem_document, problem_of
@@ -77,8 +78,7 @@ def test_a_killed_worker(hosts: Hosts, tmp_path: Path) -> None:
         read = through(streams.sources(time.time_ns() // 1_000_000, None), kafka.broker.servers)
         topics.create(kafka.broker.servers, topics.topics_of(read.sources))
         (tmp_path / "sources.json").write_text(read.to_json())
-        on = zip(problem.sources.ids.tolist(), problem.sources.node.tolist(), strict=True)
-        kafka.produce(read, {names[node]: [source] for source, node in on})
+        kafka.produce(flow_of(plan, traffic.match), read)
         (tmp_path / "script.yaml").write_text(
             f"nova_disturbances: 1\nevents: [{{at: 10, what: kill, host: {first}}}]\n"
         )

@@ -56,11 +56,12 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ("strategies: [nova]\nduration_s: .nan", "duration_s"),
         ("strategies: [nova]\nstress: often", "stress"),
         ("strategies: [nova]\nengine: heron", "engine: unknown 'heron'; there are flink"),
+        ("strategies: [nova]\ntransport: mail", "transport: unknown 'mail'; there are direct"),
         ("strategies: [nova]\nwindow_ms: [1]", "did you mean 'windows_ms'?"),
         ("strategies: [{name: nova, scheduled_by: me}]", "scheduled_by"),
         (
             "strategies: [{name: nova, scheduled_by: engine}]\nengine: storm",
-            "only for joins with",
+            "scheduled_by: engine: only with engine flink",
         ),
         (
             "strategies: [nova]\nengine: spark\nsettings: {checkpoint_s: 1}",

@@ -17,9 +17,10 @@ from query_experiment import WORKLOAD, check_queries, write_queries
 from nova_core.errors import NovaError
 from nova_core.io.files import write_plan
 from nova_core.strategies.base import place
+from nova_engines.sources import REPLAY
 from nova_flink.home import FlinkHome
 from nova_harness.control.disturbances import Disturbance
-from nova_harness.engines.base import DIRECT, runner
+from nova_harness.engines.base import runner
 from nova_harness.experiment.bed import engine_bed, prepare_engine
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
@@ -63,7 +64,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         if os.environ.get("CI"):
             StormHome.default().install()
         for engine in ("storm", "spark"):
-            runner(engine).prepare(print, DIRECT)
+            runner(engine).prepare(print, REPLAY)
     except NovaError as error:
         skip_or_fail(str(error))
     directory = tmp_path_factory.mktemp("engines")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from report_runs import change, write_run
 
 from nova_core.errors import NovaError
-from nova_engines.results import PAIR, dtype
 from nova_flink.home import FlinkHome
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.flink import FlinkDeployment
@@ -35,7 +35,7 @@ def test_an_experiment_says_how_readings_come() -> None:
     assert cells_of(THROUGH)[0].facts(THROUGH).transport == "kafka"
     assert default_folder(THROUGH) == Path("runs/a-kafka")
     storm = Experiment(name="a", strategies=["sink"], transport="kafka", engine="storm")
-    with pytest.raises(NovaError, match=r"x\.yaml: transport: engine 'storm' cannot read"):
+    with pytest.raises(NovaError, match=r"x\.yaml: engine storm: runs no sources of kind 'kafka'"):
         check_experiment(storm, "x.yaml")
     controlled = StrategyPart(name="nova", scheduled_by="controller")
     check_experiment(msgspec.structs.replace(THROUGH, strategies=[controlled]), "x.yaml")
@@ -67,13 +67,17 @@ def test_the_broker_is_on_one_host() -> None:
 
 
 def test_figures_are_of_the_measured_time() -> None:
-    records = np.zeros(4, dtype(PAIR))
-    records["left_emit_us"] = records["right_emit_us"] = 1_000_000
-    records["arrive_us"] = 1_000_000 + np.array([20_000, 20_000, 20_000, 80_000])
-    records["waited_us"] = 15_000
+    begin = np.full(5, 1_000_000)
+    columns = {
+        "left_emit_us": begin,
+        "right_emit_us": begin + 1,
+        "arrive_us": begin + np.array([20, 20, 20, 80, 999]) * 1000,
+        "measured": [True, True, True, True, False],
+    }
+    results, waited_us = pa.table(columns), np.full(5, 15_000, np.int32)
     partition = ("pressure", 0)
     samples = [Sample(t, {partition: 100 * t}, {partition: 90 * t}) for t in range(10)]
-    told = kafka_figures(records, samples, (2_000_000, 6_000_000))
+    told = kafka_figures(results, waited_us, samples, (2_000_000, 6_000_000))
     assert told.processing_ms.p50 == 5
     assert told.end_to_end_ms.max == 80
     pressure = told.back_pressure
@@ -81,7 +85,9 @@ def test_figures_are_of_the_measured_time() -> None:
     assert pressure.samples == 4
     assert pressure.rate == pytest.approx(10)
     assert (pressure.occurred, pressure.backlog, pressure.most) == (True, 50, 50)
-    assert kafka_figures(records[:0], samples[:1], (0, 10)).back_pressure is None
+    few = kafka_figures(results, None, samples[:1], (0, 10))
+    assert few.back_pressure is None
+    assert (few.processing_ms.p50, few.end_to_end_ms.p50) == (None, 20)
 
 
 def test_a_report_sets_what_came_through_kafka_apart(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from query_experiment import WORKLOAD, write_queries
 from result_rows import result_rows
 
@@ -20,7 +21,12 @@ from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
-from nova_harness.experiment.document import Experiment, check_experiment
+from nova_harness.experiment.document import (
+    EnginePart,
+    Experiment,
+    StrategyPart,
+    check_experiment,
+)
 from nova_harness.experiment.engine_run import Bed
 from nova_harness.experiment.problem import problem_document, problem_of
 from nova_harness.results.run_folder import CellFolder
@@ -113,6 +119,27 @@ def test_a_cell_of_whole_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_every_strategy_may_place_queries() -> None:
     asked = Experiment(name="q", strategies=["tree", "cl-sf", "ilp"], workload=WORKLOAD)
     check_experiment(asked, "x.yaml")
+
+
+def test_what_queries_need_is_looked_up_with_the_engine() -> None:
+    alone = StrategyPart(name="nova", scheduled_by="engine")
+    asked = Experiment(name="q", strategies=[alone], workload=WORKLOAD, transport="kafka")
+    check_experiment(asked, "x.yaml")
+    assert asked.source == "kafka"
+    assert replace(asked, transport="direct").source == "readings"
+    for change, message in (
+        ({"engine": "storm"}, "engine storm: runs no sources of kind 'kafka'"),
+        ({"engine": "spark"}, "engine spark: runs no operators of kind 'aggregate'; flink, storm"),
+        ({"engine": "storm", "transport": "direct"}, "engine: only with engine flink"),
+        ({"settings": EnginePart(checkpoint_s=1)}, "settings.checkpoint_s: only for joins"),
+        ({"settings": EnginePart(miss_after_s=5)}, "settings.miss_after_s: only for joins"),
+        (
+            {"strategies": [StrategyPart(name="nova", scheduled_by="controller")]},
+            "scheduled_by: controller: only for joins",
+        ),
+    ):
+        with pytest.raises(NovaError, match=message):
+            check_experiment(replace(asked, **change), "x.yaml")
 
 
 def test_without_duckdb_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,15 @@ import pytest
 from needs_flink import require
 from needs_kafka import kafka
 from random_plans import random_plan, sources_of
+from random_queries import START_MS, random_problem, random_query_plan
 from test_builder_e2e import compare
 
 from nova_core.errors import NovaError
 from nova_engines import results
 from nova_engines.flow import Flow, Operator
-from nova_engines.sources import Source, Sources, partitions_of
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.results import read
+from nova_engines.sources import READINGS, Source, Sources, partitions_of
 from nova_engines.sources import through as through_broker
 from nova_flink.client import Client
 from nova_flink.home import FlinkHome
@@ -33,6 +36,9 @@ from nova_kafka.home import connectors_home
 from nova_kafka.measures import Sample, back_pressure, end_offsets, latencies
 from nova_kafka.messages import read_back
 from nova_kafka.produce import MESSAGE
+from nova_workloads.queries.readings import connection, load, write_encoded
+from nova_workloads.queries.reference import compare as compare_rows
+from nova_workloads.queries.reference import expected
 
 pytestmark = pytest.mark.e2e
 NODES = [f"n_{i}.x" for i in range(3)]
@@ -206,7 +212,8 @@ def test_flink_joins_what_comes_through_kafka(
     assert compared.expected > 0
 
     found = results.read(file)
-    measured = latencies(found)
+    produced = np.minimum(found["left_emit_us"], found["right_emit_us"])
+    measured = latencies(produced, found["arrive_us"], found["waited_us"])
     assert (measured.processing > 0).all()
     # Nothing is read before it is produced, and some waited while the job was being submitted.
     assert (found["waited_us"] > 0).all()
@@ -217,6 +224,75 @@ def test_flink_joins_what_comes_through_kafka(
     assert end_offsets(broker.servers, partitions) == dict.fromkeys(partitions, sources.count)
     assert all(s.backlog(p) <= sources.count for s in samples for p in partitions)
     assert any(s.read.get(p, 0) > 0 for s in samples for p in partitions)
+
+
+def test_flink_runs_a_query_over_what_comes_through_kafka(
+    broker: Broker, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Rows that are no tuples are kept aside, and all others come to the results."""
+    from kafka import KafkaProducer
+
+    problem = random_problem(5, tmp_path)
+    plan = random_query_plan(5, problem)
+    database = connection()
+    load(database, problem, tmp_path)
+    files = write_encoded(database, problem, tmp_path)
+    readings = Sources(
+        tuple(
+            Source(one, stream=f"stream-{number}", kind=READINGS, path=file)
+            for number, (one, file) in enumerate(files.items())
+        ),
+        (int(time.time()) + 3) * 1000,
+        first_ms=START_MS,
+    )
+    sources, flow = through(broker, readings, "rows"), flow_of(plan)
+    (tmp_path / "sources.json").write_text(sources.to_json())
+    (tmp_path / "flow.json").write_text(flow.to_json())
+    command = [sys.executable, "-m", "nova_kafka.produce", "sources.json", *files]
+    command += ["--flow", "flow.json"]
+    with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
+        producer = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        job = client.submit(flow, sources, tmp_path / "results", "rows")
+    state = cluster.rest.wait_ended(job, 90)
+    assert state == "FINISHED", cluster.rest.exceptions(job)
+    told, _ = producer.communicate(timeout=30)
+    partitions = [(one.topic, one.partition) for one in sources.sources]
+    assert int(told) == sum(end_offsets(broker.servers, partitions).values()) > 0
+    seen = verify(cluster.rest, job, flow)
+    assert seen.ok, [row for row in seen.rows if not row.ok]
+    paths = flow.result_files(str(tmp_path / "results"))
+    for one in flow.sinks:
+        query = next(q for q in problem.queries if q.id == one.query)
+        rows = read(Path(paths[one.name])).rows()
+        compared = compare_rows(expected(database, problem, query), rows)
+        assert compared.ok and compared.delivered > 0, compared
+
+    # Without a file it does not know how many there are, and reads what there is.
+    stream = replace(sources.sources[0], path=None, topic="unreadable-rows", partition=0)
+    topics.create(broker.servers, {"unreadable-rows": 1})
+    wrong = [b"", b"short", b"x" * 8]
+    sender = KafkaProducer(bootstrap_servers=broker.servers)
+    for message in wrong:
+        sender.send("unreadable-rows", message, partition=0)
+    sender.flush()
+    sender.close()
+    (source,) = (one for one in flow.of_kind("source") if one.source == stream.source)
+    alone = Flow((source, Operator("relay", source.node, "relay", (source.name,))))
+    with Client(cluster.home, cluster.rest.url, connectors_home().jars) as client:
+        given = replace(sources, sources=(stream,))
+        job = client.submit(alone, given, tmp_path / "none", "unreadable")
+    until = time.monotonic() + 60
+    letters: list[str] = []
+    while len(letters) < len(wrong):
+        assert time.monotonic() < until, cluster.rest.exceptions(job)
+        time.sleep(0.3)
+        found = cluster.directory.glob(f"node*/log/dead-letters/{job}.0")
+        letters = [line for file in found for line in file.read_text().splitlines()]
+    cluster.rest.cancel(job)
+    assert [base64.b64decode(line.split("\t")[1]) for line in letters] == wrong
+    count = len(source.types)
+    reasons = [f"a message of {len(one)} bytes: no tuple of {count} columns" for one in wrong]
+    assert [line.split("\t")[0] for line in letters] == reasons
 
 
 def test_a_reader_that_does_not_keep_up_is_back_pressure(broker: Broker) -> None:

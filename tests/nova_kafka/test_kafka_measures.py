@@ -6,22 +6,19 @@ import numpy as np
 import pytest
 
 from nova_core.errors import NovaError
-from nova_engines.results import PAIR, dtype
 from nova_engines.sources import Source, partitions_of
 from nova_kafka.measures import Sample, back_pressure, latencies
 from nova_kafka.topics import topics_of
 
 
-def test_latencies_begin_with_the_older_input() -> None:
-    records = np.zeros(2, dtype(PAIR))
-    records["left_emit_us"] = [1_000, 5_000]
-    records["right_emit_us"] = [2_000, 4_000]
-    records["arrive_us"] = [9_000, 9_000]
+def test_latencies_begin_with_the_earlier_input() -> None:
+    produced, arrive = np.array([1_000, 4_000]), np.array([9_000, 9_000])
     # Without a broker nothing waits.
-    records["waited_us"] = [3_000, 0]
-    found = latencies(records)
+    found = latencies(produced, arrive, np.array([3_000, 0]))
     assert found.end_to_end.tolist() == [8_000, 5_000]
     assert found.processing.tolist() == [5_000, 5_000]
+    unknown = latencies(produced, arrive)
+    assert unknown.end_to_end.tolist() == [8_000, 5_000] and unknown.processing.tolist() == []
 
 
 P, H = ("pressure", 0), ("humidity", 0)

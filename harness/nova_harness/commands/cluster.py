@@ -17,7 +17,8 @@ from nova_core.commands import shared
 from nova_core.errors import NovaError
 from nova_core.numbers import NumberRange, at_least
 from nova_engines.names import OWN_JOBS
-from nova_harness.engines.base import DIRECT, require, runner
+from nova_engines.sources import REPLAY
+from nova_harness.engines.base import require, runner
 from nova_testbed.commands import shared as testbed
 
 if TYPE_CHECKING:
@@ -378,9 +379,9 @@ def on_hosts(name: str, place: str, *, prepare: bool = False) -> Iterator[tuple[
     inventory = testbed.running(testbed.read(place))
     engine_runner = runner(name)
     if prepare:
-        engine_runner.prepare(console.say, DIRECT)
+        engine_runner.prepare(console.say, REPLAY)
     with reserved(inventory), testbed.connected(inventory) as hosts:
-        yield engine_runner.engine(hosts, DIRECT, ""), Limits(inventory)
+        yield engine_runner.engine(hosts, REPLAY), Limits(inventory)
 
 
 @contextmanager
@@ -391,7 +392,7 @@ def _cluster(name: str, place: str, at: str | None, problem: Problem | None) -> 
         return
     inventory = testbed.running(testbed.read(place))
     with testbed.connected(inventory) as hosts:
-        yield runner(name).engine(hosts, DIRECT, "")
+        yield runner(name).engine(hosts, REPLAY)
 
 
 def _running_jobs(reached: Cluster, *, foreign: bool = False) -> list[str]:

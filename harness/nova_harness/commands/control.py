@@ -343,10 +343,10 @@ def require_controlled(name: str) -> None:
     """
     from nova_harness.engines.base import names, runner
 
-    if not runner(name).controlled:
+    if not runner(name).can.controlled:
         raise NovaError(
             f"--engine {name}: its jobs cannot be controlled; those of "
-            f"{' and '.join(one for one in names() if runner(one).controlled)} can"
+            f"{' and '.join(one for one in names() if runner(one).can.controlled)} can"
         )
 
 

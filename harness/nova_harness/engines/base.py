@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from nova_core.errors import NovaError
 from nova_core.extensions import Extensions
 from nova_engines.flow import CUT, JOIN, KINDS, RELAY, SELECT, SINK, SOURCE, Flow
-from nova_engines.sources import Sources
+from nova_engines.sources import REPLAY, Sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,6 @@ _INSTALLED = Extensions("nova.runners", "engine")
 Starter = Callable[[Flow, Callable[[int], Sources], str], "Job"]
 # Kinds of operators that are joins of pairs, and all.
 PAIRS, ALL = (SOURCE, CUT, SELECT, RELAY, JOIN, SINK), KINDS
-DIRECT, KAFKA = "direct", "kafka"
 # Time for all operators to run, before a run is given up, s.
 RUNNING_SECONDS = 90.0
 # From submitting the first job to its first tuple: time to deploy it on hosts without limits, with
@@ -104,6 +103,19 @@ class Job(Protocol):
 
         Args:
             scratch: directory for a temporary copy.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadingJob(Job, Protocol):
+    """A job of an engine that can read Kafka."""
+
+    def read_offsets(self) -> Mapping[tuple[str, int], int]:
+        """Messages read per topic and partition.
+
+        Raises:
+            NovaError: where the engine does not answer.
         """
         ...
 
@@ -336,6 +348,28 @@ class ControlledEngine(Engine, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Abilities:
+    """What an engine can do; by default what every engine can.
+
+    Attributes:
+        operators: kinds of operators that it runs, of `nova_engines.flow.KINDS`.
+        sources: kinds of sources that it runs, of `nova_engines.sources.KINDS`. With ``kafka``, its
+            jobs are a `ReadingJob`.
+        controlled: whether its jobs can be controlled: its engine is a `ControlledEngine`. Then its
+            sources can change their rates, and scripts can end its workers.
+        places: whether it finds places for operators without a node (`Flow.unpinned`).
+        checkpoints: whether it restarts failed jobs of replays from checkpoints
+            (`Sources.checkpoint_ms`). Without them, such an engine's job ends with a worker.
+    """
+
+    operators: Collection[str] = PAIRS
+    sources: Collection[str] = (REPLAY,)
+    controlled: bool = False
+    places: bool = False
+    checkpoints: bool = False
+
+
 class Runner(Protocol):
     """An engine that can run flows, named by an entry point of ``nova.runners``."""
 
@@ -345,32 +379,18 @@ class Runner(Protocol):
         ...
 
     @property
-    def transports(self) -> Sequence[str]:
-        """How it may receive readings: ``direct``, from its own sources, and others."""
+    def can(self) -> Abilities:
+        """What it can do."""
         ...
 
-    @property
-    def operators(self) -> Collection[str]:
-        """Kinds of operators that it runs, of `nova_engines.flow.KINDS`."""
-        ...
-
-    @property
-    def sources(self) -> Collection[str]:
-        """Kinds of sources that it runs, of `nova_engines.sources.KINDS`."""
-        ...
-
-    @property
-    def controlled(self) -> bool:
-        """Whether its jobs can be controlled: its engine is a `ControlledEngine`.
-
-        Then its sources can change their rates, and scripts can end its workers.
-        """
-        ...
-
-    def prepare(self, tell: Tell, transport: str) -> None:
+    def prepare(self, tell: Tell, source: str) -> None:
         """Install it on this machine, with the current classes of Nova.
 
         To be called before virtual hosts start, which do not see later changes.
+
+        Args:
+            tell: progress callback.
+            source: kind of sources that jobs will have, one of `can`.
 
         Raises:
             NovaError: when something is not installed, or classes cannot be compiled.
@@ -386,13 +406,12 @@ class Runner(Protocol):
         """
         ...
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
+    def engine(self, hosts: Hosts, source: str) -> Engine:
         """The engine on connected hosts; nothing is started yet.
 
         Args:
             hosts: connected; the inventory's with addresses.
-            transport: one of `transports`.
-            broker: name of the host of the transport's broker; empty for the sink's.
+            source: as of `prepare`.
         """
         ...
 
@@ -425,8 +444,8 @@ def require(name: str, operators: Collection[str], sources: Collection[str]) -> 
     """
     for what in ("operators", "sources"):
         wanted = operators if what == "operators" else sources
-        for kind in sorted(set(wanted) - set(getattr(runner(name), what))):
-            others = [one for one in names() if kind in getattr(runner(one), what)]
+        for kind in sorted(set(wanted) - set(getattr(runner(name).can, what))):
+            others = [one for one in names() if kind in getattr(runner(one).can, what)]
             raise NovaError(
                 f"engine {name}: runs no {what} of kind {kind!r}; {', '.join(others) or 'none'} can"
             )

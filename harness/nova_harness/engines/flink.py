@@ -28,10 +28,8 @@ from nova_flink.rest import ENDED, Rest
 from nova_flink.verification import await_running, verify
 from nova_harness.engines.base import (
     ALL,
-    DIRECT,
-    KAFKA,
     RUNNING_SECONDS,
-    Engine,
+    Abilities,
     JobState,
     Lead,
     RunError,
@@ -56,8 +54,6 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 # The first job warms up: its sources may begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
-# Through Kafka nothing warms up before the first job.
-FIRST_READING_SECONDS = 20.0
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
 # A job fails before Flink reports the cause.
@@ -84,38 +80,28 @@ class FlinkRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "flink"
-    transports = (DIRECT, KAFKA)
-    operators = ALL
-    sources = kinds.KINDS
-    controlled = True
+    can = Abilities(ALL, kinds.KINDS, controlled=True, places=True, checkpoints=True)
 
-    def prepare(self, tell: Tell, transport: str) -> None:
-        """Prepare Flink, and Kafka for that transport."""
+    def prepare(self, tell: Tell, source: str) -> None:
+        """Prepare Flink, and look for its connector for Kafka."""
         ready_home(tell)
-        if transport == KAFKA:
-            from nova_kafka.home import broker_home, connectors_home
+        if source == kinds.KAFKA:
+            from nova_kafka.home import connectors_home
 
             connectors_home().check()
-            broker_home().check()
 
     def cluster(self, address: str, problem: Problem | None) -> FlinkCluster:
         """The cluster whose REST interface has that URL."""
         return FlinkCluster(Rest.at(address))
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
-        """Flink whose sources generate readings, or read them from Kafka."""
+    def engine(self, hosts: Hosts, source: str) -> FlinkEngine:
+        """Flink, with its connector for Kafka where that is installed."""
         from nova_flink.home import FlinkHome
         from nova_kafka.home import connectors_home
 
         connectors = connectors_home()
         jars = connectors.jars if connectors.installed else ()
-        engine = FlinkEngine(FlinkDeployment(hosts, FlinkHome.default(), extra_jars=jars))
-        if transport != KAFKA:
-            return engine
-        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
-
-        engine.lead = Lead(FIRST_READING_SECONDS)
-        return through_kafka(engine, KafkaDeployment(hosts, broker))
+        return FlinkEngine(FlinkDeployment(hosts, FlinkHome.default(), extra_jars=jars))
 
 
 RUNNER = FlinkRunner()
@@ -354,6 +340,10 @@ class FlinkEngine(FlinkCluster):
         """Submit a job with its own result file."""
         job = self.client.submit(flow, sources, self.deployment.result_file(results), name)
         return FlinkJob(self, job, flow, sources, results)
+
+    def take_memory(self) -> None:
+        """Let its processes use all memory of their hosts; call it before `up`."""
+        self.deployment.take_memory()
 
     def miss_after(self, seconds: float) -> None:
         """By its heartbeat."""

@@ -24,8 +24,8 @@ from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.nodes import MB, Node
 from nova_engines.results import ResultRecords
-from nova_engines.sources import READINGS, REPLAY, Sources
-from nova_harness.engines.base import ALL, DIRECT, KAFKA, Engine, JobState, RunError
+from nova_engines.sources import KAFKA, READINGS, REPLAY, Sources
+from nova_harness.engines.base import ALL, Abilities, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
 from nova_spark import realtime, results
@@ -62,28 +62,20 @@ class SparkRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "spark"
-    transports = (DIRECT, KAFKA)
-    operators = ALL
-    sources = (REPLAY, KAFKA, READINGS)
-    controlled = False
+    can = Abilities(operators=ALL, sources=(REPLAY, KAFKA, READINGS))
 
-    def prepare(self, tell: Tell, transport: str) -> None:
+    def prepare(self, tell: Tell, source: str) -> None:
         """Prepare PySpark, with Nova's classes."""
         check()
-        build(tell, kafka_client() if transport == KAFKA else None, queries=True)
+        build(tell, kafka_client() if source == KAFKA else None, queries=True)
 
     def cluster(self, address: str, problem: Problem | None) -> SparkRecords:
         """The application of a job's record."""
         return SparkRecords("" if address == "record" else address)
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> Engine:
-        """Spark whose sources generate readings, or read them from Kafka."""
-        if transport != KAFKA:
-            return SparkEngine(SparkDeployment(hosts))
-        from nova_harness.engines.kafka import KafkaDeployment, through_kafka
-
-        engine = SparkEngine(SparkDeployment(hosts, kafka=True))
-        return through_kafka(engine, KafkaDeployment(hosts, broker))
+    def engine(self, hosts: Hosts, source: str) -> SparkEngine:
+        """Spark, with Kafka's client where its jobs read Kafka."""
+        return SparkEngine(SparkDeployment(hosts, kafka=source == KAFKA))
 
 
 RUNNER = SparkRunner()

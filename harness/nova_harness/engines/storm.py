@@ -30,8 +30,8 @@ from nova_engines.names import is_own_job
 from nova_engines.sources import READINGS, REPLAY, Sources
 from nova_harness.engines.base import (
     ALL,
-    DIRECT,
     RUNNING_SECONDS,
+    Abilities,
     JobsSeen,
     JobState,
     Lead,
@@ -97,12 +97,9 @@ class StormRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "storm"
-    transports = (DIRECT,)
-    operators = ALL
-    sources = (REPLAY, READINGS)
-    controlled = True
+    can = Abilities(ALL, (REPLAY, READINGS), controlled=True)
 
-    def prepare(self, tell: Tell, transport: str) -> None:
+    def prepare(self, tell: Tell, source: str) -> None:
         """Prepare Storm, with Nova's classes."""
         home = StormHome.default()
         home.check()
@@ -124,7 +121,7 @@ class StormRunner:
 
         return StormCluster(nimbus, reached)
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> StormEngine:
+    def engine(self, hosts: Hosts, source: str) -> StormEngine:
         """Storm on the hosts."""
         return StormEngine(StormDeployment(hosts, StormHome.default()))
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from nova_harness.control.disturbances import check_events
-from nova_harness.engines.base import Runner, runner, running
+from nova_harness.engines.base import ControlledEngine, Runner, runner, running
+from nova_harness.experiment import feed
 from nova_harness.experiment.document import Experiment, ExperimentError
 from nova_harness.experiment.limits import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nova_harness.engines.base import ControlledEngine
     from nova_harness.experiment.engine_run import Bed
     from nova_testbed.inventory import Inventory
 
@@ -95,7 +95,7 @@ def hosts_up(
 
 
 def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Runner:
-    """Prepare the experiment's engine on this machine.
+    """Prepare the experiment's engine, and what its sources need, on this machine.
 
     Args:
         experiment: what is run.
@@ -105,7 +105,8 @@ def prepare_engine(experiment: Experiment, tell: Callable[[str], None]) -> Runne
         NovaError: when a part of it is not installed.
     """
     engine = runner(experiment.engine)
-    engine.prepare(tell, experiment.transport)
+    engine.prepare(tell, experiment.source)
+    feed.check(experiment.transport)
     return engine
 
 
@@ -142,12 +143,15 @@ def engine_bed(
         if not inventory.virtual:  # virtual hosts share this machine's clock
             refuse_clocks(hosts)
         check_events(experiment.disturbances, inventory, experiment.name)
-        engine = chosen.engine(hosts, experiment.transport, experiment.broker)
+        engine = chosen.engine(hosts, experiment.source)
+        fed = feed.feed_of(experiment.transport, hosts, experiment.broker)
         if experiment.settings.miss_after_s is not None:
-            # Not `isinstance`: an engine that reads Kafka passes it on.
-            cast("ControlledEngine", engine).miss_after(experiment.settings.miss_after_s)
+            assert isinstance(engine, ControlledEngine)
+            engine.miss_after(experiment.settings.miss_after_s)
+        stack.enter_context(fed.running(tell, keep=keep))
         stack.enter_context(running(engine, tell, keep=keep))
-        yield Bed(engine, limits, experiment.settings)
+        fed.await_up(tell)
+        yield Bed(engine, limits, experiment.settings, fed)
 
 
 def cores_of(bed: Bed) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace as replaced
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 
 from nova_harness.control.disturbances import added_hosts
 from nova_harness.engines.base import ControlledEngine
-from nova_harness.engines.kafka import KafkaEngine
 from nova_harness.experiment.cells import Cell
 from nova_harness.experiment.controlled import Control
 from nova_harness.experiment.engine_run import Bed, Outcome, Timing, run_plan
@@ -60,12 +58,9 @@ def starter(
         return None
     if by == "engine":
         return lambda flow, sources, name: bed.engine.start(flow.unpinned(), sources, name)
-    kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
-    engine = bed.engine if kafka is None else kafka.engine
-    assert isinstance(engine, ControlledEngine)
+    assert isinstance(bed.engine, ControlledEngine)
     assert streams.match is not None
-    start = Control(engine, folder.path / "control", bed.note, plan, streams.match).start
-    return start if kafka is None else partial(kafka.start_by, start)
+    return Control(bed.engine, folder.path / "control", bed.note, plan, streams.match).start
 
 
 def run_cell(
@@ -161,8 +156,9 @@ def write_outcome(
     folder.write("check", compared)
     kafka = None
     if outcome.samples is not None:
-        measured = records[samples.column("measured").to_numpy()]
-        kafka = kafka_figures(measured, outcome.samples, measured_us)
+        # Tuples with columns do not say how long they waited.
+        waited_us = None if streams.match is None else records["waited_us"]
+        kafka = kafka_figures(samples, waited_us, outcome.samples, measured_us)
     begin, end = (moment / 1e6 for moment in measured_us)
     used = mean_cores(outcome.series, begin, end)
     hosts = {

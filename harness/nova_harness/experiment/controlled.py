@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nova_engines.verification import Verification
 from nova_harness.control.controller import Controller
 from nova_harness.control.deciding import Tuning, rehearse
 from nova_harness.control.outcome import delivered, rows_of
-from nova_harness.engines.base import RUNNING_SECONDS, RunError
+from nova_harness.engines.base import RUNNING_SECONDS, ReadingJob, RunError
 from nova_workloads.joined_streams import instances_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nova_engines.source_orders import ControlledJob
     from nova_engines.sources import Sources
     from nova_harness.engines.base import ControlledEngine, Job
-    from nova_harness.engines.kafka import ReadingJob
     from nova_harness.results.schema import OperatorCounts
 
 
@@ -141,9 +140,12 @@ class ControlledRun:
         ]
 
     def read_offsets(self) -> Mapping[tuple[str, int], int]:
-        """Of the running jobs; see `nova_harness.engines.kafka.ReadingJob`."""
-        jobs = cast("list[ReadingJob]", self._jobs)
-        return {at: offset for job in jobs for at, offset in job.read_offsets().items()}
+        """Of the running jobs; see `nova_harness.engines.base.ReadingJob`."""
+        read: dict[tuple[str, int], int] = {}
+        for job in self._jobs:
+            assert isinstance(job, ReadingJob)
+            read |= job.read_offsets()
+        return read
 
     def end(self) -> None:
         """End the controller, and the jobs that run."""

@@ -12,16 +12,17 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.io.syntax import read_typed
+from nova_engines.sources import KAFKA, REPLAY
 from nova_harness.control.disturbances import Disturbance
-from nova_harness.engines.base import DIRECT, names, runner
+from nova_harness.engines.base import ALL, PAIRS, Abilities, names, require, runner
+from nova_harness.experiment.feed import DIRECT, TRANSPORTS
 from nova_workloads.base import Workload, workload
 
 VERSION = 1
 HERE = Path(__file__).parents[1]
 # In a checkout beside the package, in an installation inside it.
 EXPERIMENTS = (HERE / "experiments", HERE.parent / "experiments")
-# Conditions of the engine's own scheduler and restarts.
-OWN_FLINK = f"for joins with engine flink and transport {DIRECT}"
+DEFAULT_ENGINE = "flink"
 SUFFIXES = (".yaml", ".yml", ".json")
 # Strategies' labels become names of directories.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -105,7 +106,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
         inventory: file, relative to the experiment's, or name of one that comes with Nova.
         engine: what runs the plans.
         transport: how the engine gets readings: its own sources make them (``direct``), or
-            producers on the sources' hosts send them to a broker (``kafka``; Flink and Spark).
+            producers on the sources' hosts send them to a broker (``kafka``).
         broker: name of the broker's host; the sink's by default.
         settings: of the engine.
         strategies: names, or names with parameters.
@@ -129,7 +130,7 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     name: str
     workload: dict[str, Any] = {}
     inventory: str = "virtual-14"
-    engine: str = "flink"
+    engine: str = DEFAULT_ENGINE
     transport: str = DIRECT
     broker: str = ""
     settings: EnginePart = EnginePart()
@@ -151,6 +152,11 @@ class Experiment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froze
     def chosen(self) -> list[StrategyPart]:
         """All strategies, each with parameters."""
         return [StrategyPart(name=s) if isinstance(s, str) else s for s in self.strategies]
+
+    @property
+    def source(self) -> str:
+        """Kind of sources that the engine's jobs have, of `nova_engines.sources.KINDS`."""
+        return KAFKA if self.transport == KAFKA else self.workload_in().source
 
     def workload_in(self, base: Path = Path()) -> Workload:
         """The workload, its paths relative to a directory.
@@ -229,39 +235,38 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(
             f"{where}: engine: unknown {experiment.engine!r}; there are {', '.join(names())}"
         )
-    if experiment.transport != DIRECT:
-        transports = runner(experiment.engine).transports
-        if experiment.transport not in transports:
-            raise ExperimentError(
-                f"{where}: transport: engine {experiment.engine!r} cannot read through "
-                f"{experiment.transport!r}; its transports: {', '.join(transports)}"
-            )
-    elif experiment.broker:
-        raise ExperimentError(f"{where}: broker: only transport kafka has one")
+    if experiment.transport not in TRANSPORTS:
+        raise ExperimentError(
+            f"{where}: transport: unknown {experiment.transport!r}; there are "
+            f"{', '.join(TRANSPORTS)}"
+        )
+    if experiment.broker and experiment.transport != KAFKA:
+        raise ExperimentError(f"{where}: broker: only transport {KAFKA} has one")
     try:
         flowing = workload(experiment.workload, f"{where}: workload")
     except NovaError as error:
         raise ExperimentError(str(error)) from None
-    can = [name for name in names() if flowing.source in runner(name).sources]
-    if flowing.queries and (experiment.transport != DIRECT or experiment.engine not in can):
-        raise ExperimentError(
-            f"{where}: workload.kind: whole queries run with sources of the engine's own, on "
-            + ", ".join(can)
-        )
+    try:
+        require(experiment.engine, ALL if flowing.queries else PAIRS, [experiment.source])
+    except NovaError as error:
+        raise ExperimentError(f"{where}: {error}") from None
     seen: set[str] = set()
-    own_flink = (
-        experiment.transport == DIRECT and not flowing.queries and experiment.engine == "flink"
-    )
-    controlled = not flowing.queries and runner(experiment.engine).controlled
-    own_controlled = f"for joins with engine {_controlled_engines()}"
-    if experiment.settings.checkpoint_s and not own_flink:
-        raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
+    can = runner(experiment.engine).can
+    controlled = not flowing.queries and can.controlled
+    own_controlled = f"for joins with engine {_able(lambda one: one.controlled)}"
+    if experiment.settings.checkpoint_s and not (can.checkpoints and experiment.source == REPLAY):
+        raise ExperimentError(
+            f"{where}: settings.checkpoint_s: only for joins with engine "
+            f"{_able(lambda one: one.checkpoints)} and transport {DIRECT}"
+        )
     if experiment.settings.miss_after_s is not None and not controlled:
         raise ExperimentError(f"{where}: settings.miss_after_s: only {own_controlled}")
     for i, part in enumerate(experiment.chosen):
         place = f"{where}: strategies[{i}]"
-        if part.scheduled_by == "engine" and not own_flink:
-            raise ExperimentError(f"{place}: scheduled_by: engine: only {OWN_FLINK}")
+        if part.scheduled_by == "engine" and not can.places:
+            raise ExperimentError(
+                f"{place}: scheduled_by: engine: only with engine {_able(lambda one: one.places)}"
+            )
         if part.scheduled_by == "controller" and not controlled:
             raise ExperimentError(f"{place}: scheduled_by: controller: only {own_controlled}")
         try:
@@ -280,7 +285,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         seen.add(part.called)
     if experiment.disturbances and flowing.queries:
         raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
-    _check_disturbances(experiment, where, controlled=controlled)
+    _check_disturbances(experiment, where, can)
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)
         if len(set(values)) < len(values):
@@ -291,19 +296,20 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         )
 
 
-def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool) -> None:
+def _check_disturbances(experiment: Experiment, where: str, can: Abilities) -> None:
     """Check that the engine and the strategies can go through them.
 
     Args:
         experiment: of joins, if it has disturbances.
         where: as for `check_experiment`.
-        controlled: whether its jobs can be under the controller.
+        can: what its engine can do.
     """
-    chosen, settings, those = experiment.chosen, experiment.settings, _controlled_engines()
+    chosen, settings = experiment.chosen, experiment.settings
+    those = _able(lambda one: one.controlled)
     others = [part.called for part in chosen if part.scheduled_by != "controller"]
     for i, event in enumerate(experiment.disturbances):
         place = f"{where}: disturbances[{i}]: what: {event.what}"
-        own = controlled and experiment.transport == DIRECT
+        own = can.controlled and experiment.transport == DIRECT
         if event.what in ("rate", "add") and not own:
             raise ExperimentError(
                 f"{place}: only for joins with engine {those} and transport {DIRECT}"
@@ -316,15 +322,15 @@ def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool)
             )
         if event.what not in ("kill", "hang"):
             continue
-        if not controlled:
+        if not can.controlled:
             raise ExperimentError(f"{place}: only with engine {those}")
-        # Storm restarts killed workers by itself.
-        if others and experiment.engine == "flink" and not settings.checkpoint_s:
+        if others and can.checkpoints and not settings.checkpoint_s:
             raise ExperimentError(
                 f"{place}: would end the jobs of {', '.join(others)}; settings.checkpoint_s has "
                 "the engine start them again"
             )
 
 
-def _controlled_engines() -> str:
-    return " or ".join(name for name in names() if runner(name).controlled)
+def _able(does: Callable[[Abilities], bool]) -> str:
+    """Names of the engines that can do something."""
+    return " or ".join(name for name in names() if does(runner(name).can))

@@ -21,6 +21,7 @@ from nova_harness.control.disturbances import (
 )
 from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.experiment.document import EnginePart
+from nova_harness.experiment.feed import Feed
 from nova_harness.experiment.problem import busy_hosts
 from nova_harness.experiment.stress import stressed
 from nova_harness.experiment.usage import RackUsage, Series
@@ -76,6 +77,7 @@ class Bed:
         engine: on connected hosts.
         limits: the hosts' CPU limits.
         settings: of the engine.
+        feed: what gives sources their tuples.
         disturbances: of hosts in the measured time.
         starter: starts a flow, instead of `Engine.start`.
         events: since the job was started.
@@ -84,6 +86,7 @@ class Bed:
     engine: Engine
     limits: Limits
     settings: EnginePart
+    feed: Feed = field(default_factory=Feed)
     disturbances: Sequence[Disturbance] = ()
     starter: Starter | None = None
     events: list[CellEvent] = field(default_factory=list)
@@ -94,9 +97,15 @@ class Bed:
         return self.engine.deployment
 
     def start(self, flow: Flow, sources: Callable[[int], Sources], name: str) -> Job:
-        """Run a flow; see `Engine.start`."""
+        """Run a flow, with what its sources need; see `Engine.start`."""
         self.events.clear()
-        return (self.starter or self.engine.start)(flow, sources, name)
+        return self.feed.start(self.starter or self.engine.start, flow, sources, name)
+
+    def end(self, job: Job) -> None:
+        """End a job, whatever the state of hosts."""
+        for end in (self.limits.lift, job.end, self.feed.end):
+            with suppress(NovaError):
+                end()
 
     def sources(self, streams: Streams, seconds: float | None) -> Callable[[int], Sources]:
         """The engine's sources of streams by their start time, for so many seconds."""
@@ -208,13 +217,13 @@ def warm_up(bed: Bed, plan: Plan, streams: Streams, seconds: float, tell: Tell) 
     bed.deployment.prepare_results()
     tell("warming the engine up: deploying")
     flow, sources = flow_of(plan, streams.match), bed.sources(streams, None)
-    job = bed.engine.start(flow, sources, "nova warming up")
+    job = bed.start(flow, sources, "nova warming up")
     try:
         job.await_running()
         tell("warming the engine up")
         _Watch(job).until(max(time.time(), job.sources.start_ms / 1000) + seconds)
     finally:
-        _end(bed, job)
+        bed.end(job)
 
 
 def run_plan(
@@ -261,8 +270,9 @@ def run_plan(
                 timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
                 tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
             finally:
-                _end(bed, job)
+                bed.end(job)
     tell("collecting")
+    bed.feed.check_sent()
     arrived = job.results(scratch)
     if (loss := arrived.loss(finished=run.finished)) is not None:
         raise RunError(loss)
@@ -282,8 +292,7 @@ def run_plan(
         finished=run.finished,
         counted_s=run.counted_s,
         late_s=late,
-        # Only jobs that read from a broker have samples.
-        samples=getattr(job, "samples", None),
+        samples=bed.feed.samples,
         restarts=arrived.starts - 1,
         dead_letters=arrived.dead_letters,
         events=tuple(bed.events),
@@ -376,12 +385,12 @@ def _running(
         try:
             job.await_running()
         except BaseException:
-            _end(bed, job)
+            bed.end(job)
             raise
         late = max(0.0, time.time() - job.sources.start_ms / 1000)
         if late <= most_late_s or attempt == ATTEMPTS - 1:
             break
-        _end(bed, job)
+        bed.end(job)
     return job, late
 
 
@@ -409,11 +418,3 @@ class _Watch:
             if rest <= 0:
                 return False
             time.sleep(min(rest, 1.0))
-
-
-def _end(bed: Bed, job: Job) -> None:
-    """End a job, whatever the state of hosts."""
-    with suppress(NovaError):
-        bed.limits.lift()
-    with suppress(NovaError):
-        job.end()

@@ -48,22 +48,32 @@ def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]
 
 
 def kafka_figures(
-    records: NDArray[np.void], samples: Sequence[Sample], measured_us: tuple[int, int]
+    samples: pa.Table,
+    waited_us: NDArray[np.int32] | None,
+    looks: Sequence[Sample],
+    measured_us: tuple[int, int],
 ) -> KafkaFigures:
     """L_p, L_e and back-pressure of a cell whose streams pass through Kafka.
 
     See Costream, Definitions 2 to 4.
 
     Args:
-        records: (k,) results whose tuples were due in the measured time.
-        samples: looks at the broker.
+        samples: (k,) as of `nova_workloads.base.Streams.samples`.
+        waited_us: (k,) as of `nova_kafka.measures.latencies`.
+        looks: at the broker.
         measured_us: begin and end of the measured time, us since the epoch.
     """
     from nova_kafka.measures import back_pressure, latencies
 
     begin, end = (moment / 1e6 for moment in measured_us)
-    inside = [one for one in samples if begin <= one.time_s < end]
-    latency = latencies(records)
+    inside = [one for one in looks if begin <= one.time_s < end]
+    c = {name: samples.column(name).to_numpy() for name in samples.column_names}
+    chosen = c["measured"]
+    latency = latencies(
+        np.minimum(c["left_emit_us"], c["right_emit_us"])[chosen],
+        c["arrive_us"][chosen],
+        None if waited_us is None else waited_us[chosen].astype(np.int64),
+    )
     pressure = None
     if len(inside) >= LEAST_SAMPLES:
         backlog = back_pressure(inside)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nova_core.errors import InfeasibleError
-from nova_harness.engines.base import DIRECT
 from nova_harness.experiment.bed import (
     engine_bed,
     find_inventory,
@@ -24,8 +23,14 @@ from nova_harness.experiment.bed import (
 from nova_harness.experiment.calibration import Calibrating, Setting, found_line, known_setting
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import Cell, cells_of, same_experiment
-from nova_harness.experiment.document import Experiment, ExperimentError, read_experiment
+from nova_harness.experiment.document import (
+    DEFAULT_ENGINE,
+    Experiment,
+    ExperimentError,
+    read_experiment,
+)
 from nova_harness.experiment.environment import environment
+from nova_harness.experiment.feed import DIRECT
 from nova_harness.results.run_folder import (
     EXPERIMENT,
     CellFolder,
@@ -262,6 +267,6 @@ def _live(bed: Bed, watcher: Watcher) -> Iterator[None]:
 
 def default_folder(experiment: Experiment) -> Path:
     """The default folder of results."""
-    engine = "" if experiment.engine == "flink" else f"-{experiment.engine}"
+    engine = "" if experiment.engine == DEFAULT_ENGINE else f"-{experiment.engine}"
     engine += "" if experiment.transport == DIRECT else f"-{experiment.transport}"
     return Path("runs") / f"{experiment.name.replace(os.sep, '-')}{engine}"

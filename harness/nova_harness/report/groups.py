@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from nova_core.model.problem import Ints
-from nova_harness.engines.base import DIRECT
+from nova_harness.experiment.feed import DIRECT
 from nova_harness.results.run_folder import CellFolder, RunFolder
 
 # Shares of results at which a distribution is kept; finer towards its tail.

@@ -320,7 +320,7 @@ class KafkaFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Latencies through a broker: from reading it (L_p) and from writing to it (L_e).
 
     Attributes:
-        processing_ms: L_p (Costream, Definition 2).
+        processing_ms: L_p (Costream, Definition 2); empty of whole queries, where it is unknown.
         end_to_end_ms: L_e (Costream, Definition 3).
         back_pressure: None for fewer than two looks at the broker in the measured time.
     """

@@ -68,8 +68,13 @@ class ReplayedReadings:
         """The readings, the first of which is emitted at that time, ms since the epoch."""
         from nova_engines.sources import READINGS, Source, Sources
 
+        sources = self._problem.sources
+        streams = dict(zip(sources.ids.tolist(), sources.stream.tolist(), strict=True))
         return Sources(
-            tuple(Source(one, kind=READINGS, path=file) for one, file in self.files.items()),
+            tuple(
+                Source(one, stream=streams[one], kind=READINGS, path=file)
+                for one, file in self.files.items()
+            ),
             start_ms,
             first_ms=self._first_ms,
             last_ms=self.last_ms,

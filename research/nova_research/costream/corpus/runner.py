@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nova_core.errors import NovaError
-from nova_harness.engines.base import running
+from nova_engines.flow import Flow
+from nova_engines.sources import READINGS, Sources
+from nova_harness.engines.base import Engine, runner, running
 from nova_research.costream.corpus.hardware import RackLimits, groups_of, with_memory
 from nova_research.costream.corpus.measured import failing_share
 from nova_research.costream.corpus.prepared import (
@@ -37,6 +39,7 @@ from nova_research.costream.corpus.rounds import (
     LateError,
     Limiting,
     Ran,
+    ReadingsJob,
     Rounds,
     SharedEngine,
 )
@@ -69,6 +72,21 @@ class Watcher:
 
     phase: Callable[[str], None] = lambda text: None
     finished: Callable[[int, int], None] = lambda count, total: None
+
+
+@runtime_checkable
+class CorpusEngine(Engine, Protocol):
+    """An engine on hosts that a corpus can be measured on; see also `SharedEngine`."""
+
+    def start(
+        self, flow: Flow, sources: Callable[[int], Sources], name: str, results: str = ...
+    ) -> ReadingsJob:
+        """See `SharedEngine`."""
+        ...
+
+    def take_memory(self) -> None:
+        """Let its processes use all memory of their hosts; called before `up`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -265,7 +283,7 @@ class _Running:
 def run_corpus(
     path: Path, settings: Settings, runs: int, inventory: Inventory, watcher: Watcher
 ) -> CorpusRun:
-    """Carry out the missing runs of a corpus on a virtual rack with Flink.
+    """Carry out the missing runs of a corpus on a virtual rack.
 
     Args:
         path: directory of the corpus; an interrupted corpus is resumed.
@@ -277,7 +295,6 @@ def run_corpus(
     Raises:
         NovaError: naming what failed; finished traces are kept.
     """
-    from nova_harness.engines.base import DIRECT, runner
     from nova_harness.experiment.bed import hosts_up, reserved
 
     groups = groups_of(inventory, settings.hosts)
@@ -288,7 +305,7 @@ def run_corpus(
         required = {one.id(settings.seed) for of in batches for one in of}
         if required <= corpus.finished():
             return corpus
-        runner(ENGINE).prepare(watcher.phase, DIRECT)
+        runner(ENGINE).prepare(watcher.phase, READINGS)
         with hosts_up(inventory, watcher.phase) as reachable:
             corpus.run(groups, lambda memory: _rack_batch(reachable, memory, watcher))
     return corpus
@@ -298,9 +315,7 @@ def run_corpus(
 def _rack_batch(
     inventory: Inventory, memory: Mapping[str, int], watcher: Watcher
 ) -> Iterator[Batch]:
-    """Flink on a rack whose hosts have other memory; all limits are restored at the end."""
-    from nova_harness.engines.base import DIRECT, runner
-    from nova_harness.engines.flink import FlinkEngine
+    """The engine on a rack whose hosts have other memory; all limits are restored at the end."""
     from nova_testbed.hosts import connect
     from nova_testbed.rack import VirtualRack
 
@@ -309,9 +324,9 @@ def _rack_batch(
         stack.enter_context(limits.changed(memory))
         limits.lift({host.name for host in inventory.hosts})
         hosts = stack.enter_context(connect(with_memory(inventory, memory)))
-        engine = runner(ENGINE).engine(hosts, DIRECT, "")
-        assert isinstance(engine, FlinkEngine)
-        engine.deployment.take_memory()
+        engine = runner(ENGINE).engine(hosts, READINGS)
+        assert isinstance(engine, CorpusEngine)
+        engine.take_memory()
         stack.enter_context(running(engine, watcher.phase, keep=False))
 
         def heal() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,11 +12,15 @@ from instant_engine import DELAY_US, RESULTS_PER_S, InstantClock, InstantEngine
 
 from nova_core.errors import NovaError
 from nova_core.io.files import read_plan, read_problem
+from nova_flink.home import FlinkHome
+from nova_harness.engines.flink import FlinkDeployment, FlinkEngine
 from nova_research.costream.corpus import rounds, runner
 from nova_research.costream.corpus.check import check_corpus
 from nova_research.costream.corpus.prepared import Settings, begin_corpus, items_of, run_of
-from nova_research.costream.corpus.runner import CorpusRun, Watcher
+from nova_research.costream.corpus.runner import CorpusEngine, CorpusRun, Watcher
 from nova_research.costream.training.traces import read_traces
+from nova_testbed.hosts import Hosts
+from nova_testbed.inventory import read_inventory
 
 GROUPS = [[f"h{group}{host}" for host in range(4)] for group in range(3)]
 SETTINGS = Settings(
@@ -191,3 +196,14 @@ def test_strategies_beside_other_plans_of_their_queries(tmp_path: Path) -> None:
         others = [json.dumps(plan) for plan in plans[:-2]]
         assert 1 <= len(set(others)) == len(others) <= 4
         assert {plan["strategy"] for plan in plans[:-2]} == {"candidate"}
+
+
+def test_a_corpus_can_be_measured_on_flink(tmp_path: Path) -> None:
+    found = read_inventory("virtual-8")
+    hosts = [replace(host, address=f"10.0.0.{i}") for i, host in enumerate(found.hosts, 1)]
+    inventory = replace(found, hosts=tuple(hosts))
+    engine = FlinkEngine(FlinkDeployment(Hosts(inventory), FlinkHome(tmp_path / "flink")))
+    assert isinstance(engine, CorpusEngine)
+    before = engine.deployment.configuration.task_manager
+    engine.take_memory()
+    assert engine.deployment.configuration.task_manager >= before

@@ -17,9 +17,9 @@ from nova_core.model import Plan, Problem
 from nova_engines.flow import Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.results import PAIR, ResultRecords
-from nova_engines.sources import REPLAY, Sources
+from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
-from nova_harness.engines.base import DIRECT, PAIRS, Cluster, JobState, RunError
+from nova_harness.engines.base import Abilities, Cluster, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment, Tell
 from nova_harness.results.schema import OperatorCounts
 from nova_testbed.hosts import Hosts
@@ -217,20 +217,17 @@ class TinyRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "tiny"
-    transports = (DIRECT,)
-    operators = PAIRS
-    sources = (REPLAY,)
-    controlled = False
+    can = Abilities()
     job = TinyJob
 
-    def prepare(self, tell: Tell, transport: str) -> None:
+    def prepare(self, tell: Tell, source: str) -> None:
         """There is nothing to install."""
 
     def cluster(self, address: str, problem: Problem | None) -> Cluster:
         """There are no clusters of it but Nova's."""
         raise NovaError("tiny: --at: there are no clusters but those on Nova's hosts")
 
-    def engine(self, hosts: Hosts, transport: str, broker: str) -> TinyEngine:
+    def engine(self, hosts: Hosts, source: str) -> TinyEngine:
         """The engine on the hosts."""
         return TinyEngine(TinyDeployment(hosts))
 

@@ -16,7 +16,7 @@ import org.slf4j.LoggerFactory;
  * Keeps what came for a source and is no tuple of it: a line each, in base64 with a reason before
  * it, in the directory dead-letters beside the TaskManager's log.
  */
-final class DeadLetters implements Closeable {
+public final class DeadLetters implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(DeadLetters.class);
 
   private final Path path;
@@ -27,7 +27,7 @@ final class DeadLetters implements Closeable {
    * @param source index into the workload's sources
    * @param metrics of the source's operator, which say the job
    */
-  DeadLetters(int source, MetricGroup metrics) {
+  public DeadLetters(int source, MetricGroup metrics) {
     String job = metrics.getAllVariables().get("<job_id>");
     String log = System.getProperty("log.file");
     Path directory =
@@ -37,7 +37,7 @@ final class DeadLetters implements Closeable {
   }
 
   /** Keeps one; a source that cannot fails, as nothing else would know of it. */
-  void add(String reason, byte[] letter) throws IOException {
+  public void add(String reason, byte[] letter) throws IOException {
     if (file == null) {
       Files.createDirectories(path.getParent());
       file = new FileOutputStream(path.toFile(), true);

@@ -11,7 +11,7 @@ import org.apache.flink.api.common.eventtime.WatermarkStrategy;
  * Watermarks of a source whose tuples come in order from elsewhere: a window has ended when a tuple
  * behind it has come.
  */
-public final class MessageWatermarks implements WatermarkStrategy<SensorTuple> {
+public final class MessageWatermarks<T> implements WatermarkStrategy<T> {
   private static final long serialVersionUID = 1L;
 
   private final long windowMs;
@@ -27,12 +27,12 @@ public final class MessageWatermarks implements WatermarkStrategy<SensorTuple> {
   }
 
   @Override
-  public WatermarkGenerator<SensorTuple> createWatermarkGenerator(
+  public WatermarkGenerator<T> createWatermarkGenerator(
       WatermarkGeneratorSupplier.Context context) {
     Watermarks watermarks = new Watermarks(windowMs, watermarkMs);
     return new WatermarkGenerator<>() {
       @Override
-      public void onEvent(SensorTuple tuple, long timeMs, WatermarkOutput output) {
+      public void onEvent(T tuple, long timeMs, WatermarkOutput output) {
         long mark = watermarks.reached(timeMs);
         if (mark != Long.MIN_VALUE) {
           output.emitWatermark(new Watermark(mark));

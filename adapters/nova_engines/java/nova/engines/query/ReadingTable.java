@@ -1,5 +1,6 @@
 package nova.engines.query;
 
+import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -14,7 +15,12 @@ public final class ReadingTable {
   private final String[] types;
 
   public ReadingTable(byte[] encoded, String[] types) {
-    this.bytes = ByteBuffer.wrap(encoded).order(ByteOrder.LITTLE_ENDIAN);
+    this(ByteBuffer.wrap(encoded), types);
+  }
+
+  /** Those from the position of a buffer on. */
+  public ReadingTable(ByteBuffer encoded, String[] types) {
+    this.bytes = encoded.order(ByteOrder.LITTLE_ENDIAN);
     this.types = types;
   }
 
@@ -41,7 +47,11 @@ public final class ReadingTable {
     return passed;
   }
 
-  /** The next one. */
+  /**
+   * The next one.
+   *
+   * @throws BufferUnderflowException where it is cut off
+   */
   public Row next(long sequence, long emitUs) {
     long timeMs = bytes.getLong();
     Object[] fields = new Object[types.length];
@@ -54,7 +64,11 @@ public final class ReadingTable {
           fields[i] = bytes.getDouble();
           break;
         default:
-          byte[] text = new byte[bytes.getInt()];
+          int length = bytes.getInt();
+          if (length < 0 || length > bytes.remaining()) {
+            throw new BufferUnderflowException();
+          }
+          byte[] text = new byte[length];
           bytes.get(text);
           fields[i] = new String(text, StandardCharsets.UTF_8);
       }
