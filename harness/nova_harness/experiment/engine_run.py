@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from nova_core.errors import NovaError
 from nova_harness.control.disturbances import (
     Disturbing,
     added_hosts,
+    await_workers,
+    end_workers,
+    touched_hosts,
     with_surges,
-    without_workers,
 )
 from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.engines.queries import start_job
@@ -126,19 +128,27 @@ class Bed:
         """Log an event."""
         self.events.append(CellEvent(time.time(), kind, text))
 
-    def disturbing(self) -> Disturbing:
-        """Start the disturbances; closing the result ends them."""
+    def disturbing(self, begin: float) -> Disturbing:
+        """The disturbances, whose times count from a time, s since the epoch.
+
+        Closing the result ends them.
+        """
         begun = Disturbing(self.disturbances, self.deployment, self.note)
-        begun.start()
+        begun.start(begin)
         return begun
 
-    def absent(self) -> AbstractContextManager[None]:
-        """Have no worker, inside the block, on hosts that the disturbances add."""
-        names = added_hosts(self.disturbances)
-        if not names:
-            return nullcontext()
-        assert isinstance(self.engine, ControlledEngine)
-        return without_workers(self.engine, names)
+    def whole(self) -> None:
+        """Have a worker on every host again, except on those that the disturbances add.
+
+        The disturbances of the run before may have left a host without one.
+
+        Raises:
+            ScriptError: naming hosts whose worker does not come or go.
+        """
+        await_workers(self.engine, touched_hosts(self.disturbances))
+        if names := added_hosts(self.disturbances):
+            assert isinstance(self.engine, ControlledEngine)
+            end_workers(self.engine, names)
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """A recorder of the hosts' CPU use, with the part of the inventory's load."""
@@ -251,18 +261,19 @@ def run_plan(
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
         flow = bed.disturbed(plan, streams, timing)
-        with bed.absent():
-            job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
-            try:
-                run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
-                break
-            except _OverdueError as error:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
-                tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
-            finally:
-                _end(bed, job)
+        if bed.disturbances:
+            bed.whole()
+        job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
+        try:
+            run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
+            break
+        except _OverdueError as error:
+            if attempt == ATTEMPTS - 1:
+                raise
+            timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
+            tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
+        finally:
+            _end(bed, job)
     tell("collecting")
     arrived = job.results(scratch)
     if (loss := arrived.loss(finished=run.finished)) is not None:
@@ -341,9 +352,9 @@ def _measured(
             )
         recorder.start()
         try:
-            watch.until(begin)
-            tell("measuring")
-            with closing(bed.disturbing()):
+            with closing(bed.disturbing(begin)):
+                watch.until(begin)
+                tell("measuring")
                 watch.until(end)
                 tell("draining")
                 finished = watch.ended_by(end + timing.drain_s)
