@@ -186,67 +186,58 @@ def test_what_is_due_does_not_wait_for_a_host_that_is_added(
 
 
 class Worker:
-    """A host, and the deployment of an engine that has a worker there.
+    """A host, and the deployment of an engine whose worker there has some processes in turn.
 
     Attributes:
-        pid: its process.
+        pids: what is found next, and then.
         did: what was asked of both, in turn.
     """
 
     ENGINE = "Flink"
 
-    def __init__(self) -> None:
-        self.pid, self.did, self.hosts = 7, list[str](), {"near": self}
+    def __init__(self, *pids: int) -> None:
+        self.pids, self.did, self.hosts = list(pids), list[str](), {"near": self}
 
     def worker_processes(self, name: str) -> set[int]:
         self.did.append("looked up")
-        return {self.pid} if self.pid else set()
+        return {self.pids.pop(0)} if self.pids else set()
 
     def run(self, command: str, *, check: bool) -> Any:
-        """`kill` of some processes."""
-        self.did.append("killed" if f" {self.pid};" in command else "missed")
-        return SimpleNamespace(returncode=self.did[-1] == "missed")
+        """`kill` of processes; those of the first worker are gone if there was another."""
+        gone = bool(self.pids)
+        self.did.append("missed" if gone else "killed")
+        return SimpleNamespace(returncode=int(gone))
 
     def start_worker(self, name: str) -> None:
         self.did.append("started")
 
 
-def killing(worker: Any, begin: float, meanwhile: Callable[[], None]) -> list[tuple[str, str]]:
-    """What is noted of a script that kills ``near``; it begins at a time, s since the epoch."""
+def killing(worker: Worker, at: float, done: Callable[[], bool]) -> list[tuple[str, str]]:
+    """What is noted of a script that kills ``near`` at a time, s, until something is done."""
     noted: list[tuple[str, str]] = []
-    disturbing = Disturbing([Disturbance(0, "kill", "near")], worker, lambda *o: noted.append(o))
-    with closing(disturbing):
-        disturbing.start(begin)
-        meanwhile()
-        until(lambda: noted != [])
+    events, deployment = [Disturbance(at, "kill", "near")], cast("Any", worker)
+    with closing(Disturbing(events, deployment, lambda *one: noted.append(one))) as disturbing:
+        disturbing.start(time.time())
+        until(lambda: done() or noted != [])
     return noted
 
 
-def test_a_killed_worker_is_looked_up_before() -> None:
-    worker, seen = Worker(), list[list[str]]()
-
-    def meanwhile() -> None:
-        until(lambda: worker.did != [])
-        seen.append(list(worker.did))
-
-    begin = time.time() + 1
-    assert killing(worker, begin, meanwhile) == [("disturbed", "the worker on near is killed")]
-    assert time.time() >= begin
-    assert seen == [["looked up"]] and worker.did == ["looked up", "killed", "started"]
+def test_a_killed_worker_is_looked_up_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = [("disturbed", "the worker on near is killed")]
+    worker = Worker(7)
+    assert killing(worker, 0, lambda: False) == killed
+    assert worker.did == ["looked up", "killed", "started"]
+    monkeypatch.setattr(disturbances, "AHEAD_S", 3600.0)
+    worker = Worker(7)
+    assert killing(worker, 3600, lambda: worker.did != []) == []
+    assert worker.did == ["looked up"]
 
 
 def test_a_worker_that_was_replaced_since_is_killed_all_the_same() -> None:
-    worker = Worker()
-
-    def meanwhile() -> None:
-        until(lambda: worker.did != [])
-        worker.pid = 8
-
-    noted = killing(worker, time.time() + 1, meanwhile)
-    assert noted == [("disturbed", "the worker on near is killed")]
+    worker = Worker(7, 8)
+    assert killing(worker, 0, lambda: False) == [("disturbed", "the worker on near is killed")]
     assert worker.did == ["looked up", "missed", "looked up", "killed", "started"]
-    worker.pid = 0
-    noted = killing(worker, time.time(), lambda: None)
+    noted = killing(Worker(), 0, lambda: False)
     assert noted == [("failed", "not disturbed: near: Flink has no worker there")]
 
 

@@ -162,9 +162,8 @@ def run(
     from nova_harness.control.disturbances import (
         Script,
         added_hosts,
-        end_workers,
-        touched_hosts,
         with_surges,
+        without_workers,
     )
     from nova_harness.control.job_groups import ledgers_of
     from nova_harness.control.watching import watching
@@ -198,10 +197,7 @@ def run(
         controller = Controller(
             engine, state, Tuning(**tuning), shown.note, dry_run=dry_run, most_jobs=jobs
         )
-        with closing(controller), ExitStack() as disturbing:
-            if script is not None:
-                disturbing.callback(_await_workers, engine, touched_hosts(events))
-                end_workers(engine, added)
+        with closing(controller), without_workers(engine, added), ExitStack() as disturbing:
             try:
                 with limits.off():
                     controller.begin(answered, decided, flows, warm_s=WARM_UP_S)
@@ -273,19 +269,6 @@ def script(place: str, seconds: float, seed: int, output: Path) -> None:
     ]
     write_text(output, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
     console.say(f"{len(disturbances.events)} disturbances written to {output}")
-
-
-def _await_workers(engine: ControlledEngine, names: Sequence[str]) -> None:
-    """Wait for the workers of hosts that were disturbed; without one, what was measured stands.
-
-    Another run would restart an engine that lacks a worker, and its jobs would be lost.
-    """
-    from nova_harness.control.disturbances import await_workers
-
-    try:
-        await_workers(engine, names)
-    except NovaError as error:
-        console.say(str(error))
 
 
 def _outcome(controller: Controller, problem: Any, results: Path | None) -> dict[str, Any]:

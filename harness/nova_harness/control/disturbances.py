@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -191,12 +191,12 @@ def touched_hosts(events: Sequence[Disturbance]) -> list[str]:
     return sorted({host for event in events for host in (event.host, event.to) if host})
 
 
-def end_workers(engine: ControlledEngine, names: Sequence[str]) -> None:
-    """End the workers on some hosts; returns when the engine has lost them.
+@contextmanager
+def without_workers(engine: ControlledEngine, names: Sequence[str]) -> Iterator[None]:
+    """Have no worker on some hosts when the block begins; they are started when it ends.
 
     Raises:
         ScriptError: where the engine still counts one.
-        NovaError: where one cannot be ended.
     """
     for name in names:
         engine.deployment.end_worker(name)
@@ -205,6 +205,12 @@ def end_workers(engine: ControlledEngine, names: Sequence[str]) -> None:
         if time.monotonic() > until:
             raise ScriptError(f"{', '.join(left)}: the worker has not gone in {WORKER_S:g} s")
         time.sleep(LOOK_S)
+    try:
+        yield
+    finally:
+        for name in names:
+            # What was measured stands; who needs all workers, waits for them.
+            _quietly(partial(engine.deployment.start_worker, name))
 
 
 def await_workers(engine: Engine, names: Sequence[str]) -> None:

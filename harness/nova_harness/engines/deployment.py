@@ -278,7 +278,8 @@ class EngineDeployment(ABC):
         if not all(self.hosts.map(same).values()):
             return False
         try:
-            self.wait(5.0)
+            # One of its processes may have been started again just now.
+            self.wait(self.UP_SECONDS)
         except NovaError:
             return False
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from nova_harness.control.disturbances import (
     Disturbing,
     added_hosts,
     await_workers,
-    end_workers,
     touched_hosts,
     with_surges,
+    without_workers,
 )
 from nova_harness.engines.base import ControlledEngine, RunError
 from nova_harness.engines.queries import start_job
@@ -137,18 +137,22 @@ class Bed:
         begun.start(begin)
         return begun
 
-    def whole(self) -> None:
-        """Have a worker on every host again, except on those that the disturbances add.
+    def absent(self) -> AbstractContextManager[None]:
+        """Have no worker, inside the block, on hosts that the disturbances add; before, on all.
 
         The disturbances of the run before may have left a host without one.
 
         Raises:
             ScriptError: naming hosts whose worker does not come or go.
         """
+        if not self.disturbances:
+            return nullcontext()
         await_workers(self.engine, touched_hosts(self.disturbances))
-        if names := added_hosts(self.disturbances):
-            assert isinstance(self.engine, ControlledEngine)
-            end_workers(self.engine, names)
+        names = added_hosts(self.disturbances)
+        if not names:
+            return nullcontext()
+        assert isinstance(self.engine, ControlledEngine)
+        return without_workers(self.engine, names)
 
     def recorder(self, *, stress: bool) -> UsageRecorder:
         """A recorder of the hosts' CPU use, with the part of the inventory's load."""
@@ -261,19 +265,18 @@ def run_plan(
         bed.limits.lift(busy)
         bed.deployment.prepare_results()
         flow = bed.disturbed(plan, streams, timing)
-        if bed.disturbances:
-            bed.whole()
-        job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
-        try:
-            run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
-            break
-        except _OverdueError as error:
-            if attempt == ATTEMPTS - 1:
-                raise
-            timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
-            tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
-        finally:
-            _end(bed, job)
+        with bed.absent():
+            job, late = _running(bed, plan, flow, name, timing.warm_up_s / 2, tell)
+            try:
+                run = _measured(bed, job, timing, busy, stress=stress, limited=limited, tell=tell)
+                break
+            except _OverdueError as error:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                timing = replace(timing, warm_up_s=2 * timing.warm_up_s + 1)
+                tell(f"{error}; once more, with a warm-up of {timing.warm_up_s:g} s")
+            finally:
+                _end(bed, job)
     tell("collecting")
     arrived = job.results(scratch)
     if (loss := arrived.loss(finished=run.finished)) is not None:
