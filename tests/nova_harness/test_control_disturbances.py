@@ -203,11 +203,21 @@ class Worker:
         self.did.append("looked up")
         return {self.pids.pop(0)} if self.pids else set()
 
-    def run(self, command: str, *, check: bool) -> Any:
-        """`kill` of processes; those of the first worker are gone if there was another."""
-        gone = bool(self.pids)
-        self.did.append("missed" if gone else "killed")
-        return SimpleNamespace(returncode=int(gone))
+    def stream(
+        self, command: str, feed: Callable[[Callable[[bytes], None]], None], *_: object
+    ) -> tuple[int, bytes, float]:
+        """A command that kills what was found first, once it reads a line."""
+        self.did.append("waits")
+        read = list[bytes]()
+        feed(read.append)
+        if not read:
+            return 1, b"", 0.0
+        # If there is another worker, that one is gone.
+        self.did.append("missed" if self.pids else "killed")
+        return int(bool(self.pids)), b"", 0.0
+
+    def run(self, command: str, *, check: bool) -> None:
+        self.did.append("killed")
 
     def start_worker(self, name: str) -> None:
         self.did.append("started")
@@ -223,21 +233,22 @@ def killing(worker: Worker, at: float, done: Callable[[], bool]) -> list[tuple[s
     return noted
 
 
-def test_a_killed_worker_is_looked_up_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kills_a_worker_waits_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     killed = [("disturbed", "the worker on near is killed")]
     worker = Worker(7)
     assert killing(worker, 0, lambda: False) == killed
-    assert worker.did == ["looked up", "killed", "started"]
+    assert worker.did == ["looked up", "waits", "killed", "started"]
     monkeypatch.setattr(disturbances, "AHEAD_S", 3600.0)
     worker = Worker(7)
-    assert killing(worker, 3600, lambda: worker.did != []) == []
-    assert worker.did == ["looked up"]
+    assert killing(worker, 3600, lambda: "waits" in worker.did) == []
+    # Without the order, nothing is killed.
+    assert worker.did == ["looked up", "waits"]
 
 
 def test_a_worker_that_was_replaced_since_is_killed_all_the_same() -> None:
     worker = Worker(7, 8)
     assert killing(worker, 0, lambda: False) == [("disturbed", "the worker on near is killed")]
-    assert worker.did == ["looked up", "missed", "looked up", "killed", "started"]
+    assert worker.did == ["looked up", "waits", "missed", "looked up", "killed", "started"]
     noted = killing(Worker(), 0, lambda: False)
     assert noted == [("failed", "not disturbed: near: Flink has no worker there")]
 
@@ -287,7 +298,7 @@ def deployed(cluster: Cluster, directory: Path) -> None:
     bed = Bed(
         cast("Any", cluster),
         cast("Any", SimpleNamespace(lift=lambda *_: None)),
-        EnginePart(),
+        EnginePart(miss_after_s=0.1),
         disturbances=[Disturbance(5, "kill", "near", 6), Disturbance(5, "load", "far")],
         starter=start,
     )
@@ -311,13 +322,13 @@ def test_a_worker_that_does_not_come_back_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disturbances, "LOOK_S", 0.01)
-    monkeypatch.setattr(disturbances, "WORKER_S", 0.05)
+    monkeypatch.setattr(disturbances, "WORKER_S", 0.0)
     cluster = Cluster()
     monkeypatch.setattr(cluster, "hosts", lambda: {"near": False, "far": True})
     with pytest.raises(ScriptError) as raised:
         deployed(cluster, tmp_path)
     assert str(raised.value) == (
-        "near: no worker of Flink has come back in 0.05 s; the worker on near has ended: no memory"
+        "near: no worker of Flink has come back in 0.1 s; the worker on near has ended: no memory"
     )
     assert "deployed" not in cluster.did
 

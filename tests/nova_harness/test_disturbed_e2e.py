@@ -85,10 +85,11 @@ def test_a_worker_is_killed(folder: Path) -> None:
     assert "recovered" in {event.kind for event in by["controlled"].cell.facts.events}
     said = [event.text for event in by["controlled"].cell.facts.events if event.kind == "noticed"]
     lost, back = (
-        next(n for n, text in enumerate(said) if text.startswith(f"far is {what}"))
+        [n for n, text in enumerate(said) if text.startswith(f"far is {what}")]
         for what in ("lost", "back")
     )
-    assert lost < back
+    # It is back after 15 s: on a busy machine, the cell has ended before.
+    assert lost and lost[0] < min(back, default=len(said))
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
     # Pinned to the host that is gone, it has to wait for it.
     _, waited = by["top-c"].recoveries

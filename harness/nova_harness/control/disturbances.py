@@ -32,10 +32,13 @@ VERSION: Final = 1
 LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
+SIGNALS: Final = {"kill": "KILL", "hang": "STOP"}
 # Until an engine has lost a worker, or got it back; a busy machine takes long to start one.
 WORKER_S, LOOK_S = 180.0, 1.0
-# So long before a worker is killed or stopped, its processes are looked up.
+# So long before a worker is killed or stopped, a command that does it waits on its host.
 AHEAD_S = 5.0
+# Most that such a command may take.
+SIGNAL_S = 60.0
 # What fails, such as the end of a disturbance, is tried again after so long.
 AGAIN_S = 2.0
 _Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
@@ -213,14 +216,19 @@ def without_workers(engine: ControlledEngine, names: Sequence[str]) -> Iterator[
             _quietly(partial(engine.deployment.start_worker, name))
 
 
-def await_workers(engine: Engine, names: Sequence[str]) -> None:
+def await_workers(engine: Engine, names: Sequence[str], miss_after_s: float) -> None:
     """Wait until the engine has a worker on some hosts; one that does not run is started.
+
+    Args:
+        engine: that runs.
+        names: of the hosts.
+        miss_after_s: when hosts count as lost; it may take until then to get a new worker.
 
     Raises:
         ScriptError: naming hosts without one, and why, as far as it is known.
     """
-    deployment, missing = engine.deployment, list(names)
-    until = time.monotonic() + WORKER_S
+    deployment, missing, most_s = engine.deployment, list(names), WORKER_S + miss_after_s
+    until = time.monotonic() + most_s
     while True:
         why = ""
         try:
@@ -236,7 +244,7 @@ def await_workers(engine: Engine, names: Sequence[str]) -> None:
             break
         time.sleep(LOOK_S)
     raise ScriptError(
-        f"{', '.join(missing)}: no worker of {deployment.ENGINE} has come back in {WORKER_S:g} s"
+        f"{', '.join(missing)}: no worker of {deployment.ENGINE} has come back in {most_s:g} s"
         f"{why or deployment.last_words(missing)}"
     )
 
@@ -299,20 +307,22 @@ class Disturbing:
         self._thread = threading.Thread(target=self._run, daemon=True)
         # For what takes seconds where CPUs are busy; what is due meanwhile does not wait for it.
         self._beside = ThreadPoolExecutor()
-        self._found: dict[int, Future[set[int]]] = {}
+        # By the number of an event: what gives the order (False: never), and what came of it.
+        self._waiting: dict[int, tuple[Future[bool], Future[set[int]]]] = {}
 
     def start(self, begin: float | None = None) -> None:
         """Begin.
 
         Args:
-            begin: what its times count from, s since the epoch; now by default. What disturbances
-                need is looked up before they are due, if there is time.
+            begin: what its times count from, s since the epoch; now by default. What takes long
+                on a busy host is done before a disturbance is due, if there is time.
         """
         self._begun = time.monotonic() + (0.0 if begin is None else begin - time.time())
         for number, event in enumerate(self.events):
             self._add_due(event.at, number, partial(self._happen, number, event))
-            if event.what in ("kill", "hang"):
-                self._add_due(event.at - AHEAD_S, number, partial(self._find, number, event.host))
+            if (signal := SIGNALS.get(event.what)) is not None:
+                act = partial(self._prepare, number, event.host, signal)
+                self._add_due(event.at - AHEAD_S, number, act)
         self._thread.start()
 
     def close(self) -> None:
@@ -320,6 +330,8 @@ class Disturbing:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+        for order, _ in self._waiting.values():
+            order.set_result(False)
         self._beside.shutdown()
         for undo in reversed(self._lasting.values()):
             # On a lost host, nothing needs to be undone.
@@ -373,11 +385,10 @@ class Disturbing:
         if event.what == "add":
             self._beside.submit(self._add, event.host)
             return lambda: None
-        if event.what == "kill":
-            self._signal(number, event.host, "KILL")
-            return lambda: self.deployment.start_worker(event.host)
-        if event.what == "hang":
-            pids = self._signal(number, event.host, "STOP")
+        if event.what in SIGNALS:
+            pids = self._signal(number, event.host, SIGNALS[event.what])
+            if event.what == "kill":
+                return lambda: self.deployment.start_worker(event.host)
             return lambda: host.run(_send("CONT", pids), check=False)
         return self._rack(event)
 
@@ -390,20 +401,35 @@ class Disturbing:
             if self._ended.wait(AGAIN_S):
                 return None
 
-    def _find(self, number: int, name: str) -> None:
-        self._found[number] = self._beside.submit(self.deployment.worker_processes, name)
+    def _prepare(self, number: int, name: str, signal: str) -> None:
+        """Have a command on a host that looks up the worker, and signals it when it is ordered to.
+
+        Where CPUs are busy, a command takes seconds to begin.
+        """
+        order: Future[bool] = Future()
+
+        def feed(write: Callable[[bytes], None]) -> None:
+            if order.result():
+                write(b"\n")
+
+        def wait() -> set[int]:
+            pids = self.deployment.worker_processes(name)
+            if pids:
+                command = f"read -r order && {{ {_send(signal, pids)}; }}"
+                code, _, _ = self.hosts[name].stream(command, feed, bytes, AHEAD_S + SIGNAL_S)
+                pids = set() if code else pids
+            return pids
+
+        self._waiting[number] = order, self._beside.submit(wait)
 
     def _signal(self, number: int, name: str, signal: str) -> set[int]:
-        """Send a signal to the processes of the engine's worker on a host; returns their ids.
-
-        They were looked up before, so that one command is left. The worker may have come, or been
-        replaced, since.
-        """
-        pids: set[int] = set()
+        """Send a signal to the processes of the engine's worker on a host; returns their ids."""
+        order, sent = self._waiting.pop(number)
+        order.set_result(True)
         with suppress(NovaError):
-            pids = self._found.pop(number).result()
-        if pids and self.hosts[name].run(_send(signal, pids), check=False).returncode == 0:
-            return pids
+            if pids := sent.result():
+                return pids
+        # The worker has come, or been replaced, since.
         pids = self.deployment.worker_processes(name)
         if not pids:
             raise NovaError(f"{name}: {self.deployment.ENGINE} has no worker there")

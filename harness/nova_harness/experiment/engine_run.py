@@ -147,7 +147,8 @@ class Bed:
         """
         if not self.disturbances:
             return nullcontext()
-        await_workers(self.engine, touched_hosts(self.disturbances))
+        miss_after_s = self.settings.miss_after_s or 0.0
+        await_workers(self.engine, touched_hosts(self.disturbances), miss_after_s)
         names = added_hosts(self.disturbances)
         if not names:
             return nullcontext()
