@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +305,6 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
         NovaError: when it cannot be written.
     """
     tables = _tables(plan, follows=False)
-    # Of a copy: what it works out goes before the tables are made ready for files.
-    header = _header(replace(plan), report=True)
+    header = _header(plan, report=True)
     header["tables"] = write_tables(tables, directory, suffix)
     write_text(directory / "plan.json", dump(header, ".json"))
