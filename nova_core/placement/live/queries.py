@@ -69,8 +69,8 @@ class _Use:
     users: dict[int, str] = field(default_factory=dict)
 
     def key_at(self, rate: float) -> Any:
-        """Its key at another rate; what is not shared has the same."""
-        return self.key if len(self.key) == 2 else (*self.key[:2], rate, *self.key[3:])
+        """Its key at another rate."""
+        return (*self.key[:2], rate, *self.key[3:])
 
     def set(self, key: Any, rate: float) -> None:
         """Give it another key and rate."""
@@ -618,13 +618,17 @@ class QueryDemand:
         """
         s, some = self._s, sorted(numbers)
         expanded = [] if ends else [(number, self._expanded(number)) for number in some]
-        change = _Change(before=self._release(some))
+        change = _Change(before={number: self._uses[number] for number in some})
         results: list[tuple[int, Inputs]] = [(number, ()) for number in some if ends]
         for number, expansion in expanded:
             results.append((number, self._adopt(number, expansion, change)))
-        had = {use.operator for use in change.before.values() if use.operator in self._bodies}
+        if ends:
+            for number in some:
+                self._release(number, change.before[number].values(), change)
         gone = [
-            one for one in sorted(had - change.bodies.keys()) if not self._bodies[one].use.users
+            one
+            for one in sorted(change.touched - change.bodies.keys())
+            if one in self._bodies and not self._bodies[one].use.users
         ]
         for one in gone:
             s.detach(one)
@@ -636,8 +640,8 @@ class QueryDemand:
         for one, like in change.like.items():
             if (host := s.operators.row.item(like, HOST)) >= 0:
                 placed[one] = host
-        used = {use.operator for number in some for use in self._uses[number].values()}
-        renamed = self._name(((had | used) - set(gone)) & self._bodies.keys(), change)
+        called = (change.touched | change.bodies.keys()) & self._bodies.keys()
+        renamed = self._name(called, change)
         rewired |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
         for one in self.order(rewired):
             s.changed.keep_one(one)
@@ -649,17 +653,17 @@ class QueryDemand:
         placer.place_all(placer.largest_first(new), overload)
         placer.improve_all(concerned)
 
-    def _release(self, numbers: Sequence[int]) -> dict[tuple[int, str], _Use]:
-        """Have queries use nothing any more; what they used, by query and name."""
-        s, before = self._s, {}
-        for number in numbers:
-            for local, use in self._uses[number].items():
-                before[number, local] = use
-                s.drop(use.users, number)
-                if not use.users:
-                    s.drop(self._shared, use.key)
-            s.put(self._uses, number, {})
-        return before
+    def _release(self, number: int, uses: Iterable[_Use], change: _Change) -> None:
+        """Have a query not do something any more; what no query does cannot be shared."""
+        for use in uses:
+            self._s.drop(use.users, number)
+            if not use.users:
+                self._unshare(use)
+            change.touched.add(use.operator)
+
+    def _unshare(self, use: _Use) -> None:
+        if self._shared.get(use.key) is use:
+            self._s.drop(self._shared, use.key)
 
     def _adopt(self, number: int, expansion: Expansion, change: _Change) -> Inputs:
         """Have a query use what there is, and what is new; what its sink receives."""
@@ -667,25 +671,25 @@ class QueryDemand:
         rows, uses = expansion.rows, dict[str, _Use]()
         used: list[_Use | None] = []
         tokens: list[int] = []
-        runs: list[int] = []
-        results: Inputs = ()
         for index, row in enumerate(rows):
-            inputs = tuple((runs[one], used[one]) for one in row.inputs)
             if row.kind in (SOURCE, SINK):
                 tokens.append(-1 - row.source)
-                runs.append(FIRST_SOURCE - row.source)
                 used.append(None)
-                results = inputs
                 continue
-            local, read = row.id[skip:], tuple(tokens[one] for one in row.inputs)
-            key: Any = (number, local)
-            if row.does is not None:
-                rule = None if row.rule is ANY_NODE else row.rule
-                key = (row.does, read, row.rate, row.partial, rule)
+            local = row.id[skip:]
+            rule = None if row.rule is ANY_NODE else row.rule
+            # What is not shared is known by its name.
+            does = (number, local) if row.does is None else row.does
+            key = (does, tuple([tokens[one] for one in row.inputs]), row.rate, row.partial, rule)
             use = self._shared.get(key)
             if use is None:
+                inputs = _read(rows, used, row)
                 body = row.root == index
-                operator = self._row_for(number, local, row, change) if body else runs[row.root]
+                operator = (
+                    self._row_for(number, local, row, change)
+                    if body
+                    else _runs(rows, used, row.root)
+                )
                 s.set(self._next, 1, self._next[1] + 1)
                 use = _Use(self._next[1], key, row.logical, operator, row.rate)
                 s.put(self._shared, key, use)
@@ -703,11 +707,17 @@ class QueryDemand:
                         depth=1 + max((one.depth for one in above), default=0),
                         before=sum(ways),
                     )
-            s.put(use.users, number, local)
+            else:
+                change.kept.add(use.operator)
+            if use.users.get(number) != local:
+                s.put(use.users, number, local)
+                change.touched.add(use.operator)
             uses[local] = use
             tokens.append(use.token)
-            runs.append(use.operator)
             used.append(use)
+        now = set(uses.values())
+        before = change.before.get(number, {}).values()
+        self._release(number, [use for use in before if use not in now], change)
         s.put(self._uses, number, uses)
         sources, arriving = [row.source for row in rows], rows[-1].inputs
         emits = tuple(rows[one].emits for one in arriving)
@@ -715,7 +725,7 @@ class QueryDemand:
         e = expansion
         trace = _Trace(used, sources, emits, e.emissions, e.emitters, e.partials)
         s.put(self._traces, number, trace)
-        return results
+        return _read(rows, used, rows[-1])
 
     def _check_sink(self, number: int, arriving: Sequence[Rule]) -> None:
         """Refuse a query whose sink is where tuples may not be."""
@@ -730,10 +740,13 @@ class QueryDemand:
         """The row of an operator that no query has yet: what the query had by that name, or new."""
         if row.id in change.known:
             return change.known[row.id]
-        s, old = self._s, change.before.get((number, local))
+        s, old = self._s, change.before.get(number, {}).get(local)
         here = old.operator if old is not None else NOWHERE
-        if here in self._bodies and here not in change.bodies and not self._bodies[here].use.users:
-            return here
+        if here in self._bodies and here not in change.bodies and here not in change.kept:
+            use = self._bodies[here].use
+            if use.users.keys() <= change.before.keys():
+                self._unshare(use)
+                return here
         new = s.add_operator(row.id, number, (0.0, 0.0, 0.0))
         change.new.append(new)
         if here in self._bodies:
@@ -836,15 +849,30 @@ class _Change:
         before: what these queries used, by query and name.
         known: rows of operators by name, while a plan is taken over.
         bodies: operators that do something else than before, or are new.
+        kept: operators that a query uses as before, or uses that were there.
+        touched: operators that other queries use than before, or under other names.
         new: rows of those that are new.
         like: of the new ones, whose place they start at.
     """
 
-    before: dict[tuple[int, str], _Use] = field(default_factory=dict)
+    before: dict[int, dict[str, _Use]] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
     bodies: dict[int, _Body] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
     new: list[int] = field(default_factory=list)
     like: dict[int, int] = field(default_factory=dict)
+
+
+def _runs(rows: list[Row], used: Sequence[_Use | None], one: int) -> int:
+    """The operator that a row is, or runs with; of a source `FIRST_SOURCE` less the source."""
+    use = used[one]
+    return FIRST_SOURCE - rows[one].source if use is None else use.operator
+
+
+def _read(rows: list[Row], used: Sequence[_Use | None], row: Row) -> Inputs:
+    """What a row reads."""
+    return tuple((_runs(rows, used, one), used[one]) for one in row.inputs)
 
 
 class _Sources:
