@@ -82,7 +82,7 @@ class _Use:
 Inputs = tuple[tuple[int, _Use | None], ...]
 
 
-class _Body(NamedTuple):
+class _Body(msgspec.Struct, frozen=True, eq=False):
     """A placed operator besides its place.
 
     Attributes:
@@ -298,22 +298,28 @@ class QueryDemand:
 
     def groups(self, some: Iterable[int]) -> list[list[int]]:
         """Operators that feed each other, producers first."""
-        left, found = dict.fromkeys(self.order(some)), []
-        bodies = self._bodies
-        while left:
-            open_, group = [next(iter(left))], []
-            del left[open_[0]]
+        ordered, bodies = self.order(some), self._bodies
+        group_of = dict.fromkeys(ordered, -1)
+        count = 0
+        for first in ordered:
+            if group_of[first] >= 0:
+                continue
+            group_of[first] = count
+            open_ = [first]
             while open_:
-                one = open_.pop()
-                group.append(one)
-                body = bodies[one]
-                others = [other for other, _ in body.inputs]
-                others += [reader for (reader, _), _ in body.readers]
-                for other in others:
-                    if other in left:
-                        del left[other]
+                body = bodies[open_.pop()]
+                for other, _ in body.inputs:
+                    if group_of.get(other) == -1:
+                        group_of[other] = count
                         open_.append(other)
-            found.append(sorted(self.order(group), key=lambda one: bodies[one].depth))
+                for (other, _), _ in body.readers:
+                    if group_of.get(other) == -1:
+                        group_of[other] = count
+                        open_.append(other)
+            count += 1
+        found: list[list[int]] = [[] for _ in range(count)]
+        for one in sorted(ordered, key=lambda one: bodies[one].depth):
+            found[group_of[one]].append(one)
         return found
 
     def order(self, some: Iterable[int]) -> list[int]:
@@ -790,8 +796,10 @@ class QueryDemand:
         by_rate = s.objective == "network-usage"
         for one in changed:
             old = self._bodies.get(one)
-            body = (bodies.get(one) or self._bodies[one])._replace(
-                readers=tuple(of(one).items()), after=old.after if old else 0
+            body = msgspec.structs.replace(
+                bodies.get(one) or self._bodies[one],
+                readers=tuple(of(one).items()),
+                after=old.after if old else 0,
             )
             if by_rate or old is None or old.linked_with != body.linked_with:
                 rewired.add(one)
@@ -815,7 +823,7 @@ class QueryDemand:
             after = sum(bodies[to].after if to >= 0 else 1 for (to, _), _ in body.readers)
             if after == body.after:
                 continue
-            s.put(bodies, one, body._replace(after=after))
+            s.put(bodies, one, msgspec.structs.replace(body, after=after))
             affected.add(one)
             for other, _ in body.inputs:
                 if other >= 0:
