@@ -354,7 +354,10 @@ class Expansion:
         """
         named = not self._columns or not isinstance(operator, Filter | Join)
         aside: dict[str, Any] = {"requires": UNSET, "zones": UNSET}
-        aside |= {"inputs": []} if isinstance(operator, Join) else {"input": ""}
+        if isinstance(operator, Join):
+            aside["inputs"] = []
+        else:
+            aside["input"] = ""
         if isinstance(operator, Filter):
             aside["reads"] = UNSET
         if not named:

@@ -395,7 +395,10 @@ class QueryDemand:
         if event.joins is not UNSET and event.joins:
             raise ProblemError(f"{where}: joins: {self.lacks}; its stream tells who reads it")
         stream = event.source.stream
-        self._s.put(self._sources.setdefault(stream, {}), row, None)
+        s = self._s
+        if stream not in self._sources:
+            s.put(self._sources, stream, {})
+        s.put(self._sources[stream], row, None)
         self._expand_anew(placer, self._readers.get(stream, {}), overload)
 
     def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
@@ -403,12 +406,14 @@ class QueryDemand:
         s, stream = self._s, self._s.sources.stream[source]
         s.drop(self._sources[stream], source)
         readers = self._readers.get(stream, {})
-        if readers and not self._sources[stream]:
-            query = self._queries[min(readers)].id
-            raise ProblemError(
-                f"the event would leave stream {stream!r}, which query {query!r} reads, without a "
-                "source"
-            )
+        if not self._sources[stream]:
+            if readers:
+                query = self._queries[min(readers)].id
+                raise ProblemError(
+                    f"the event would leave stream {stream!r}, which query {query!r} reads, "
+                    "without a source"
+                )
+            s.drop(self._sources, stream)
         self._expand_anew(placer, readers, overload)
 
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
@@ -418,6 +423,11 @@ class QueryDemand:
         numbers = sorted(self._readers.get(s.sources.stream[source], {}))
         rates = self._new_rates(numbers)
         if rates is None:
+            # Keys do not tell the rates of sources: what reads this one is not as it was.
+            for number in numbers:
+                for use in self._uses[number].values():
+                    if -1 - source in use.key[1]:
+                        self._unshare(use)
             self._expand_anew(placer, numbers, overload)
             return
         self._set_use_rates(rates)
@@ -548,8 +558,7 @@ class QueryDemand:
             from nova_core.io.binding import bound_queries
 
             (query,) = bound_queries(replace(s.base, queries=(query,)), where)
-        streams = {stream for stream, sources in self._sources.items() if sources}
-        check_query(query, streams, s.node_index, where)
+        check_query(query, self._sources.keys(), s.node_index, where)
         for operator in query.operators:
             check_zone_names(operator.zones, f"{where}: zones of {operator.id!r}")
         self._expand_anew(placer, [self._register(query)], overload)
