@@ -439,9 +439,10 @@ class Placer:
         """Improve operators of queries, in one step as long as all of them may move."""
         s, policy, waiting = self.state, self.policy, list[list[int]]()
         restricted = bool(self.pinned or policy.cooldown or self.state_bytes)
+        limited = math.isfinite(self._largest)
         for group in groups:
             apart = restricted or not s.cuts.keys().isdisjoint(group)
-            if apart or any(s.size(one) > self._largest for one in group):
+            if apart or (limited and any(s.size(one) > self._largest for one in group)):
                 s.improve_trees(waiting, self.limits)
                 waiting = []
                 self._improve_together(group)
