@@ -423,8 +423,8 @@ class Placer:
     def improve_all(self, some: Sequence[int]) -> None:
         """`improve` operators one after the other, in batches where room and gain alone decide."""
         some, linked = self._apart(some)
-        for group in self.state.demand.groups(linked):
-            self._improve_together(group)
+        if linked:
+            self._improve_linked(self.state.demand.groups(linked))
         if not self._room_and_gain_decide:
             for one in some:
                 self.improve(one)
@@ -434,6 +434,21 @@ class Placer:
                 self.state.settle(run, self.limits)
             if other is not None:
                 self.improve(other)
+
+    def _improve_linked(self, groups: Sequence[list[int]]) -> None:
+        """Improve operators of queries, in one step as long as all of them may move."""
+        s, policy, waiting = self.state, self.policy, list[list[int]]()
+        restricted = bool(self.pinned or policy.cooldown or self.state_bytes)
+        limited = math.isfinite(self._largest)
+        for group in groups:
+            apart = restricted or not s.cuts.keys().isdisjoint(group)
+            if apart or (limited and any(s.size(one) > self._largest for one in group)):
+                s.improve_trees(waiting, self.limits)
+                waiting = []
+                self._improve_together(group)
+            else:
+                waiting.append(group)
+        s.improve_trees(waiting, self.limits)
 
     def _improve_together(self, group: list[int]) -> None:
         """`improve` operators of a query, all at once and then one by one."""

@@ -25,7 +25,7 @@ from nova_core.placement.kernels.live.host_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.hosts import move_operator
+from nova_core.placement.kernels.live.hosts import host_cost, move_operator
 from nova_core.placement.kernels.live.tables import (
     HOST,
     INPUTS,
@@ -139,6 +139,65 @@ def place_tree(
             result[n, 2], result[n, 3] = move_operator(tree, loads, operators, legs, some[n], new)
         placed += row[some[n], HOST] != NONE
     return placed
+
+
+@njit(cache=True, nogil=True)
+def improve_trees(
+    tables: Tables,
+    some: Ints,
+    bounds: Ints,
+    requirement: Ints,
+    limits: Floats,
+    moved: Ints,
+    result: Floats,
+) -> None:
+    """Move operators where that gains enough: those of a query together, then one by one.
+
+    Args:
+        tables: all of them; changed.
+        some: (m,) operators that run whole, by query, producers before consumers.
+        bounds: (q + 1,) where each query begins.
+        requirement: (m,) what hosts must meet, counted from 1; 0 for nothing.
+        limits: (5,) see `settle.Limits`.
+        moved: (2 m,) filled with operators in the order in which they move, or could.
+        result: (2 m, 4) filled as that of `place_tree`, in this order.
+    """
+    for q in range(len(bounds) - 1):
+        begin, end = bounds[q], bounds[q + 1]
+        group, needed = some[begin:end], requirement[begin:end]
+        moved[2 * begin : begin + end] = moved[begin + end : 2 * end] = group
+        if len(group) > 1:
+            place_tree(tables, group, needed, limits, result[2 * begin : begin + end])
+        else:
+            result[2 * begin, :2] = NONE
+        _improve_each(tables, group, needed, limits, result[begin + end : 2 * end])
+
+
+@njit(cache=True, nogil=True)
+def _improve_each(
+    tables: Tables, some: Ints, requirement: Ints, limits: Floats, result: Floats
+) -> None:
+    """Move each operator to the host nearest to its virtual position, if that gains enough."""
+    tree, places, loads = tables.tree, tables.places, tables.loads
+    operators, legs, kept = tables.operators, tables.legs, tables.kept
+    row, points = operators.row, operators.point
+    bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
+    search = search_for(1, points.shape[1])
+    for n in range(len(some)):
+        one = some[n]
+        old, begin = row[one, HOST], row[one, LEG]
+        result[n, 0] = result[n, 1] = old
+        need = max(_size(operators, one), bounds.minimum) * bounds.enough
+        if not nearest(tree, points[one], need, requirement[n], search):
+            continue
+        new = tree.node[0, search.slot[0]]
+        now = host_cost(places, operators, legs, one, legs.weight, begin, old)
+        then = host_cost(places, operators, legs, one, legs.weight, begin, new)
+        if now - then <= max(bounds.gain + bounds.gain_share * now, 1e-9 * now):
+            continue
+        keep(row, points, kept.row, kept.point, kept.counts, some[n : n + 1])
+        result[n, 1] = new
+        result[n, 2], result[n, 3] = move_operator(tree, loads, operators, legs, one, new)
 
 
 @njit(cache=True, nogil=True)
