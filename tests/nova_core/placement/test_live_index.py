@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nova_core.placement.kernels.live.host_tree import nearest, search_for
-from nova_core.placement.live.index import HostIndex
+from nova_core.placement.host_index import HostIndex
 
 
 def nearest_of_all(

@@ -182,6 +182,15 @@ def cheapest(
 
 
 @njit(cache=True, nogil=True)
+def nearest_host(shared: SharedTree, point: Floats, need: float, requirement: int) -> int:
+    """The nearest host with room, or `NONE`; see `host_tree.nearest`."""
+    search = search_for(1, len(point))
+    if nearest(shared.tree, point, need, requirement, search):
+        return shared.tree.node[0, search.slot[0]]
+    return NONE
+
+
+@njit(cache=True, nogil=True)
 def set_host_free(shared: SharedTree, host: int, free: float) -> None:
     """`set_free` of a host; nothing for a node that is none."""
     tree = shared.tree
