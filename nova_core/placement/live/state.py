@@ -16,6 +16,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.requirements import ANY_NODE, Rule, met_by, stream_rules
 from nova_core.model.verify import TOLERANCE
+from nova_core.placement.host_index import HostIndex
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
 from nova_core.placement.kernels.live import hosts as kernels
@@ -41,7 +42,6 @@ from nova_core.placement.kernels.live.tables import (
 from nova_core.placement.kernels.live.trees import improve_trees, place_tree
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.demand import Demand, LogicalLink
-from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
     IN_PIECES,

@@ -26,7 +26,8 @@ from nova_core.placement.partitioning import (
 from nova_core.placement.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
-    from nova_core.placement.queries.kernels.assign import Bodies
+    from nova_core.placement.kernels.live.tables import Tables
+    from nova_core.placement.queries.instance_rows import InstanceRows
     from nova_core.strategies.nova_parameters import NovaParameters
 
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
@@ -120,7 +121,9 @@ class _Attempt:
         sigma: float | None,
         start: int,
     ) -> None:
-        from nova_core.placement.kernels.capacity_tree import build, search_for
+        from nova_core.placement.host_index import HostIndex
+        from nova_core.placement.kernels.live.host_tree import offered
+        from nova_core.placement.kernels.live.tables import Limits, Places
 
         self._problem, self._p, self._sigma = problem, p, sigma
         self._rewriting = rewriting
@@ -141,19 +144,22 @@ class _Attempt:
             self._needs[graph.bodies] = able.needs
         height = np.zeros(count) if nodes.height is None else nodes.height
         penalty = np.zeros(count) if nodes.penalty is None else nodes.penalty
-        rise = None
-        if height.any() or penalty.any():
-            rise = np.stack([height + penalty, height], axis=1)
-        self._free = np.minimum(nodes.capacity, 1e300)
-        self._tree = build(
-            nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise, meets=able.meets
+        self._places = Places(
+            np.ascontiguousarray(nodes.position), np.stack([height, penalty], axis=1)
         )
-        slot = np.full(count, -1)
-        slot[self._tree.node] = np.arange(len(self._tree.node))
-        from nova_core.placement.queries.kernels.assign import Space
-
-        self._space = Space(nodes.position, height, penalty, slot)
-        self._nearest = search_for(1, 1.0)
+        self._capacity = np.minimum(nodes.capacity, 1e300)
+        self._free = self._capacity.copy()
+        node = np.flatnonzero(self.hosts)
+        rise = (height + penalty)[node]
+        requirements = 0 if able.meets is None else len(able.meets)
+        self._index = HostIndex(
+            np.column_stack([nodes.position[node], rise, self._free[node]]),
+            node,
+            np.empty((0, nodes.position.shape[1])),
+            np.zeros(count, np.int64) if able.meets is None else offered(able.meets),
+            requirements,
+        )
+        self._limits = np.array(Limits(0.0, 0.0, p.c_min, math.inf, 1.0))
         self._cuts: dict[int, list[Floats]] = {}
         self._by_key: list[int] = []
         self.missing = 0.0
@@ -186,29 +192,31 @@ class _Attempt:
 
     def _sweep(self) -> float:
         """Place all trees of instances, or place them again where that is better."""
-        from nova_core.placement.queries.kernels.assign import place_trees
+        from nova_core.placement.kernels.live.trees import place_trees
 
         if not self.instances:
             return 0.0
-        bodies = self._bodies()
-        host = np.array([one.node for one in self.instances], np.int64)
-        needs = self._needs[[one.operator for one in self.instances]]
-        order = np.arange(len(bodies.member_at) - 1)
+        rows = self._rows()
+        order = np.arange(len(rows.first) - 1)
         if self._random is None:
-            total = np.add.reduceat(bodies.required[bodies.member], bodies.member_at[:-1])
+            total = np.add.reduceat(rows.operators.rate[rows.some, 0], rows.first[:-1])
             order = np.argsort(-total, kind="stable")
         else:
             self._random.shuffle(order)
-            for body in self._random.permutation(np.flatnonzero(host < 0)).tolist():
-                # One by one, unlike the first attempt, which lets queries choose as a whole.
-                required = float(bodies.required[body])
-                host[body] = self.take(self.instances[body].operator, required)
-                if host[body] >= 0:
-                    self.charge(int(host[body]), required)
-        saved = 0.0
+            self._take_one_by_one(self._random)
+            rows = self._rows()
+        tables, needs = self._tables(rows), self._needs[[one.operator for one in self.instances]]
+        saved, host = 0.0, rows.host
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
-                self._tree, self._space, bodies, needs, host, order, self._nearby, self._most
+                tables,
+                rows.some,
+                rows.first,
+                order,
+                needs,
+                self._limits,
+                self._nearby,
+                self._most,
             )
             saved += gained
             if gained <= WORTHWHILE * saved and (host >= 0).all():
@@ -216,12 +224,20 @@ class _Attempt:
         self._run_on(host)
         return saved
 
-    def _bodies(self) -> Bodies:
-        """Columns of the kernel: instances as trees, with their other links."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
+    def _take_one_by_one(self, random: np.random.Generator) -> None:
+        """Place instances apart, unlike the first attempt, which lets queries choose as a whole."""
+        waiting = [row for row, one in enumerate(self.instances) if one.node < 0]
+        for row in random.permutation(waiting).tolist():
+            one = self.instances[row]
+            required = float(self._graph.required[one.operator])
+            node = self.take(one.operator, required)
+            if node >= 0:
+                self.instances[row] = one._replace(node=node)
+                self.charge(node, required)
 
-        from nova_core.placement.queries.kernels.assign import Bodies
+    def _rows(self) -> InstanceRows:
+        """Instances as rows of tables."""
+        from nova_core.placement.queries.instance_rows import instance_rows
 
         plan = self.plan()
         links = plan.links
@@ -230,78 +246,37 @@ class _Attempt:
         weight = links.rate if usage else plan.link_weight(self._p.objective)
         if len(weight):
             weight = weight + _TIE * weight.mean() * links.rate / max(links.rate.max(), 1e-300)
-        many = len(self.instances)
         point = self._virtual[[one.operator for one in self.instances]]
-        required = np.zeros(many)
-        inside = links.consumer >= 0
-        np.add.at(required, links.consumer[inside], links.rate[inside])
-        between = inside & (links.producer >= 0)
-        # An instance's first consumer is its parent; the others are ends like sources and sinks.
-        parent = np.full(many, -1)
-        up = np.zeros(many)
-        rows = np.flatnonzero(between)
-        first = rows[np.unique(links.producer[rows], return_index=True)[1]]
-        parent[links.producer[first]] = links.consumer[first]
-        same = rows[links.consumer[rows] == parent[links.producer[rows]]]
-        np.add.at(up, links.producer[same], weight[same])
-        other = np.ones(len(links.rate), bool)
-        other[same] = False
-        mine = [links.producer[other], links.consumer[other]]
-        body, end = np.concatenate(mine), np.concatenate(mine[::-1])
-        heavy = np.tile(weight[other], 2)
-        real = body >= 0
-        body, end, heavy = body[real], end[real], heavy[real]
-        at = np.argsort(body, kind="stable")
-        kids = np.flatnonzero(parent >= 0)
-        kids = kids[np.argsort(parent[kids], kind="stable")]
-        tree = coo_array(
-            (np.ones((parent >= 0).sum()), (np.flatnonzero(parent >= 0), parent[parent >= 0])),
-            shape=(many, many),
-        )
-        component = connected_components(tree, directed=False)[1]
-        depth = self._depth(parent)
-        members = np.lexsort((-depth, component))
-        bounds = np.arange(many + 1)
-        return Bodies(
-            required=required,
-            room=np.maximum(required, self._p.c_min),
-            point=np.ascontiguousarray(point),
-            parent=parent,
-            weight=up,
-            child=kids,
-            child_at=np.searchsorted(parent[kids], bounds),
-            end=end[at],
-            end_weight=heavy[at],
-            end_at=np.searchsorted(body[at], bounds),
-            member=members,
-            member_at=np.searchsorted(component[members], np.arange(component.max() + 2)),
-        )
+        return instance_rows(plan, weight, point)
 
-    @staticmethod
-    def _depth(parent: Ints) -> Ints:
-        """Links from each instance to the root of its tree."""
-        depth, above = np.zeros(len(parent), np.int64), parent.copy()
-        while (above >= 0).any():
-            depth += above >= 0
-            above = np.where(above >= 0, parent[above], -1)
-        return depth
+    def _tables(self, rows: InstanceRows) -> Tables:
+        """All tables; what is free stays as it is."""
+        from nova_core.placement.kernels.live.tables import Loads, Tables
+        from nova_core.placement.kernels.residents import enter_all
+
+        nodes = len(self._free)
+        loads = Loads(self._capacity, self._free, np.full(nodes, -1), np.zeros(nodes, np.int64))
+        host = rows.host
+        placed = np.flatnonzero(host >= 0)
+        enter_all(loads.first, rows.operators.chain, host[placed], placed)
+        return Tables(self._index.tree, self._places, loads, rows.operators, rows.legs, rows.kept)
 
     def _refine(self) -> None:
         """Place queries with pieces again, then move and swap single instances of small inputs."""
-        from nova_core.placement.queries.kernels.assign import improve
+        from nova_core.placement.kernels.live.swaps import improve
 
         if self._breaks or not self.instances:
             return
         if self._cuts:
             self._sweep()
         if len(self.instances) <= FEW_BODIES:
-            bodies = self._bodies()
-            host = np.array([one.node for one in self.instances], np.int64)
+            rows = self._rows()
+            tables = self._tables(rows)
             needs = self._needs[[one.operator for one in self.instances]]
             for _ in range(_MOST_PASSES):
-                if improve(self._tree, self._space, bodies, needs, host, self._most) <= 0:
+                if improve(tables, needs, self._limits, self._most) <= 0:
                     break
-            self._run_on(host)
+            self._run_on(rows.host)
             self._sweep()
 
     def _run_on(self, host: Ints) -> None:
@@ -335,31 +310,24 @@ class _Attempt:
 
     def take(self, operator: int, required: float) -> int:
         """The nearest node with room, or -1."""
-        from nova_core.placement.kernels.capacity_tree import nearest
-
-        point = np.ascontiguousarray(self._virtual[operator])
-        need, needs = max(required, self._p.c_min), self._needs[operator]
-        if not nearest(self._tree, point, need, needs, self._nearest):
-            return -1
-        return int(self._tree.node[self._nearest.slot[0]])
+        need, needs = max(required, self._p.c_min), int(self._needs[operator])
+        return self._index.nearest(self._virtual[operator], need, needs)
 
     @property
     def hopeless(self) -> bool:
         """Whether more is missing than all nodes have left."""
-        return bool(self.missing > np.maximum(self._tree.slot[:, -1], 0.0).sum())
+        return bool(self.missing > np.maximum(self._free[self.hosts], 0.0).sum())
 
     def most_room(self, operator: int) -> float:
         """The greatest free capacity of the nodes that may run an operator, tuples/s."""
-        axes = self._tree.slot.shape[1] - 1
-        return float(self._tree.box[1, 2 * axes + self._needs[operator]])
+        return self._index.most_room(int(self._needs[operator]))
 
     def room(self, node: int) -> float:
-        return float(self._tree.slot[self._space.slot[node], -1])
+        return float(self._free[node])
 
     def charge(self, node: int, required: float) -> None:
-        from nova_core.placement.kernels.capacity_tree import set_free
-
-        set_free(self._tree, self._space.slot[node], self.room(node) - required)
+        self._free[node] -= required
+        self._index.set_free(node, self._free[node])
 
     def _nowhere(self, operator: int, required: float) -> int:
         """The node for a piece that fits nowhere: of the nearest nodes, the one with most left."""
