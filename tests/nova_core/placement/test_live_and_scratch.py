@@ -166,7 +166,7 @@ def test_the_objective_is_near_that_of_a_plan_from_scratch(kind: str) -> None:
         plan = settled(KINDS[kind](seed), seed).plan()
         best = scratch(plan.problem, plan).objective_value(plan.objective)
         ratios.append(plan.objective_value(plan.objective) / best)
-    # Of pairs, measured over 47 seeds: 1.013 at most; of queries, 13 of 15 are below 1.025. The
-    # others kept aggregates split that a plan from scratch leaves whole.
+    # Of pairs, measured over 60 seeds: 1.003 in the median, 1.02 at most. Of queries, seed 9 has
+    # 1.07: it keeps aggregates split that a plan from scratch leaves whole.
     assert np.median(ratios) <= 1.025, ratios
     assert max(ratios) <= (1.025 if kind == "pairs" else 1.10), ratios
