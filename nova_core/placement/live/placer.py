@@ -168,45 +168,57 @@ class Placer:
         """
         s = self.state
         whole = s.whole_share(operator)
-        fitted = self._refit(operator, placed, whole)
-        if fitted is not None:
-            s.attach(operator, fitted, whole)
+        resized = self._resized(operator, placed, whole)
+        if resized is not None and self._fits_there(operator, resized, whole):
+            s.attach(operator, resized, whole)
             return
         if self.is_pinned(operator) and not overload:
-            size = s.size(operator)
-            nodes = placed.nodes if isinstance(placed, Pieces) else (placed,)
-            free = math.fsum(max(0.0, s.nodes.free[node]) for node in nodes)
+            lacks = 0.0 if resized is None else self._lacks(operator, resized, whole)
             raise NoRoomError(
-                f"{s.names[operator]}: pinned where its {size:g} tuples/s no longer fit",
-                max(0.0, size - free),
+                f"{s.names[operator]}: pinned where its {whole.size:g} tuples/s no longer fit",
+                lacks or whole.size,
             )
         self.place(operator, overload)
 
-    def _refit(self, operator: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
-        """The same placement under present rates; None where it does not fit."""
-        s = self.state
+    def _resized(self, operator: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
+        """The same placement under present rates; None where it would be cut otherwise."""
         if not isinstance(placed, Pieces):
-            size = whole.size
-            fits = size <= self._largest and self._fits(operator, placed, whole, size)
-            return placed if fits else None
-        grid = len(placed.left), len(placed.right)
+            return placed
+        s, grid = self.state, (len(placed.left), len(placed.right))
         for sigma in (s.sigma, *s.finer_sigmas):
-            rates = self._partitions(operator, whole, sigma, placed)
-            if (len(rates[0]), len(rates[1])) == grid:
-                break
-        else:
-            return None
-        placed = replace(placed, left=rates[0], right=rates[1])
+            left, right = self._partitions(operator, whole, sigma, placed)
+            if (len(left), len(right)) == grid:
+                return replace(placed, left=left, right=right)
+        return None
+
+    def _parts(self, placed: int | Pieces, whole: Share) -> Iterator[tuple[int, Share, float]]:
+        """What nodes take of an operator, and the greatest instance there, tuples/s."""
+        if not isinstance(placed, Pieces):
+            yield placed, whole, whole.size
+            return
         greatest: dict[int, float] = {}
         for piece in placed.pieces:
             size = placed.share(piece, whole).size
             greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
-        if max(greatest.values()) > s.largest:
-            return None
         for node, share in placed.shares(whole).items():
-            if not self._fits(operator, node, share, greatest[node]):
-                return None
-        return placed
+            yield node, share, greatest[node]
+
+    def _fits_there(self, operator: int, placed: int | Pieces, whole: Share) -> bool:
+        """Whether an operator has room where it is to be placed."""
+        if not isinstance(placed, Pieces):
+            return whole.size <= self._largest and self._fits(operator, placed, whole, whole.size)
+        return all(
+            greatest <= self._largest and self._fits(operator, node, share, greatest)
+            for node, share, greatest in self._parts(placed, whole)
+        )
+
+    def _lacks(self, operator: int, placed: int | Pieces, whole: Share) -> float:
+        """Tuples/s that nodes lack for an operator, and its instances have too many."""
+        s = self.state
+        return math.fsum(
+            max(0.0, s.lack(node, share.size, greatest), greatest - s.largest)
+            for node, share, greatest in self._parts(placed, whole)
+        )
 
     def _fits(self, operator: int, node: int, share: Share, greatest: float) -> bool:
         """Whether a node has room for a share, of which one instance is the greatest, tuples/s."""

@@ -539,6 +539,11 @@ class LiveState(Undoable):
         if self.operators.row.item(operator, LINKED):
             kernels.point_at(self.tables, operator, old)
 
+    def point(self, operator: int, node: int) -> None:
+        """Have the links of an operator's neighbours end at a node, while that is tried."""
+        if self.operators.row.item(operator, LINKED):
+            kernels.point_at(self.tables, operator, node)
+
     def settle(
         self, some: list[int], limits: Floats, recompute: bool = False, leave: bool = False
     ) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -77,19 +78,35 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
 def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _Attempt:
     refine = p.refine is not False
     best: _Attempt | None = None
-    for split in (True, False) if p.split_aggregates else (False,):
-        rewriting = Rewriting(p.push_filters, split, p.share_operators)
+    for rewriting in _rewritings(problem, p):
         graph = graph_of(problem, rewriting)
-        small = len(graph.bodies) <= FEW_BODIES
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):
             attempt = _Attempt(problem, rewriting, p, sigma, start)
             if best is None or attempt.better_than(best):
                 best = attempt
-        if not small or not graph.partial.any():
-            break
     assert best is not None  # there is at least one
     return best
+
+
+def _rewritings(problem: Problem, p: NovaParameters) -> Iterator[Rewriting]:
+    """How queries are rewritten: all that is allowed, and less where that may cost less.
+
+    What is placed once serves several queries from one place. Where every source's way to every
+    sink counts, each query may do better with an operator of its own.
+    """
+    all_of_it = Rewriting(p.push_filters, p.split_aggregates, p.share_operators)
+    apart = all_of_it._replace(share_operators=False)
+    some = [all_of_it]
+    if p.share_operators and p.objective == "source-latency":
+        operators = [len(graph_of(problem, one)) for one in (all_of_it, apart)]
+        if operators[0] < operators[1]:
+            some.append(apart)
+    for one in some:
+        yield one
+        graph = graph_of(problem, one)
+        if len(graph.bodies) <= FEW_BODIES and graph.partial.any():
+            yield one._replace(split_aggregates=False)
 
 
 class _Instance(NamedTuple):
@@ -159,7 +176,10 @@ class _Attempt:
             np.zeros(count, np.int64) if able.meets is None else offered(able.meets),
             requirements,
         )
-        self._limits = np.array(Limits(0.0, 0.0, p.c_min, math.inf, 1.0))
+        self._limit = math.inf if p.bandwidth is None else p.bandwidth
+        # What is larger than an instance may be finds no room, and is cut.
+        self._largest = self._limit * cutting.ROUNDING
+        self._limits = np.array(Limits(0.0, 0.0, p.c_min, self._largest, 1.0))
         self._cuts: dict[int, list[Floats]] = {}
         self._by_key: list[int] = []
         self.missing = 0.0
@@ -168,12 +188,9 @@ class _Attempt:
         small = len(graph.bodies) <= FEW_BODIES
         self._nearby, self._most = (16, 96) if small else (6, 24)
         self._random = np.random.default_rng([p.seed, start]) if start else None
-        limit = math.inf if p.bandwidth is None else p.bandwidth
-        bodies = graph.bodies.tolist()
-        required = graph.required
-        self.instances = [_Instance(one, -1) for one in bodies if required[one] <= limit]
+        self.instances = [_Instance(one, -1) for one in graph.bodies.tolist()]
         self._sweep()
-        self._cut_what_is_left([one for one in bodies if required[one] > limit], limit)
+        self._cut_what_is_left()
         if p.refine is not False:
             self._refine()
         self.score = (self.missing, self._cost())
@@ -207,6 +224,7 @@ class _Attempt:
             rows = self._rows()
         tables, needs = self._tables(rows), self._needs[[one.operator for one in self.instances]]
         saved, host = 0.0, rows.host
+        may_run = rows.operators.rate[:, :2].sum(axis=1) <= self._largest
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
                 tables,
@@ -219,7 +237,7 @@ class _Attempt:
                 self._most,
             )
             saved += gained
-            if gained <= WORTHWHILE * saved and (host >= 0).all():
+            if gained <= WORTHWHILE * saved and (host >= 0)[may_run].all():
                 break
         self._run_on(host)
         return saved
@@ -230,7 +248,7 @@ class _Attempt:
         for row in random.permutation(waiting).tolist():
             one = self.instances[row]
             required = float(self._graph.required[one.operator])
-            node = self.take(one.operator, required)
+            node = self.take(one.operator, required) if required <= self._largest else -1
             if node >= 0:
                 self.instances[row] = one._replace(node=node)
                 self.charge(node, required)
@@ -286,19 +304,19 @@ class _Attempt:
 
     # --- pieces ---------------------------------------------------------------------------------
 
-    def _cut_what_is_left(self, large: list[int], limit: float) -> None:
+    def _cut_what_is_left(self) -> None:
         """Cut operators that no node takes whole."""
-        left = [one.operator for one in self.instances if one.node < 0] + large
+        left = [one.operator for one in self.instances if one.node < 0]
         if not left:
             return
         self.instances = [one for one in self.instances if one.node >= 0]
         for operator in sorted(left, key=lambda one: -self._graph.required[one]):
             if self._graph.kind[operator] == JOIN:
-                self._cut_join(operator, limit)
+                self._cut_join(operator)
             elif self._graph.parts[operator] > 1:
-                self._cut_shares(operator, limit)
+                self._cut_shares(operator)
             else:
-                self._combine(operator, limit)
+                self._combine(operator)
         self._sort()
 
     def _sort(self) -> None:
@@ -346,12 +364,12 @@ class _Attempt:
         rates: list[float] = self._graph.rate[self._graph.inputs(operator)].tolist()
         return rates
 
-    def _cut_join(self, operator: int, limit: float) -> None:
+    def _cut_join(self, operator: int) -> None:
         """Cut by key where there are enough keys, which sends less; else as a grid."""
         join, (left, right) = self._graph.joins[operator], self._inputs(operator)
-        cut = cutting.by_key(_Hosts(self, operator), join, left, right, limit)
+        cut = cutting.by_key(_Hosts(self, operator), join, left, right, self._limit)
         if cut is None:
-            self._cut_grid(operator, limit)
+            self._cut_grid(operator)
         else:
             self._run_in_pieces(operator, cut)
 
@@ -366,12 +384,12 @@ class _Attempt:
             combines = one is cut.root
             self.instances.append(_Instance(operator, node, left, feeds=-1 if combines else feeds))
 
-    def _cut_grid(self, operator: int, limit: float) -> None:
+    def _cut_grid(self, operator: int) -> None:
         rates = self._inputs(operator)
         inputs = np.array(rates[0]), np.array(rates[1])
         maximum = float(maximum_partition_rate(*inputs, self._sigma, self._p.bandwidth))
-        if limit < math.inf:
-            maximum = min(maximum, limit / 2)
+        if self._limit < math.inf:
+            maximum = min(maximum, self._limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)
         self._cuts[operator] = [left, right]
         rest = [(0, len(left), 0, len(right))]
@@ -383,7 +401,7 @@ class _Attempt:
                 required = float(left[a:b].sum() + right[c:d].sum())
                 node = self._nowhere(operator, required)
             else:
-                room = min(self.room(node), limit) * (1 + 1e-12)
+                room = min(self.room(node), self._limit) * cutting.ROUNDING
                 i, j = _largest(np.cumsum(left[a:b]), np.cumsum(right[c:d]), room)
                 required = float(left[a : a + i].sum() + right[c : c + j].sum())
                 self.charge(node, required)
@@ -393,21 +411,21 @@ class _Attempt:
             if c + j < d:
                 rest.append((a, a + i, c + j, d))
 
-    def _cut_shares(self, operator: int, limit: float) -> None:
+    def _cut_shares(self, operator: int) -> None:
         required, parts = float(self._graph.required[operator]), int(self._graph.parts[operator])
         sigma = DEFAULT_SIGMA if self._sigma is None else self._sigma
         hosts = _Hosts(self, operator)
-        cut = cutting.into_shares(hosts, required, parts, sigma, limit)
+        cut = cutting.into_shares(hosts, required, parts, sigma, self._limit)
         self._run_in_pieces(operator, cut)
 
-    def _combine(self, operator: int, limit: float) -> None:
+    def _combine(self, operator: int) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
         inputs, most = np.array(self._inputs(operator)), float(self._graph.rate[operator])
         if not self._graph.combines[operator] or len(inputs) < 2:
             node = self._nowhere(operator, float(inputs.sum()))
             self.instances.append(_Instance(operator, node))
             return
-        cut = cutting.into_parts(_Hosts(self, operator), inputs, most, limit)
+        cut = cutting.into_parts(_Hosts(self, operator), inputs, most, self._limit)
         self._run_in_pieces(operator, cut)
 
     # --- result ---------------------------------------------------------------------------------

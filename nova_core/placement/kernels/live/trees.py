@@ -42,7 +42,7 @@ from nova_core.placement.kernels.live.tables import (
     Places,
     Tables,
 )
-from nova_core.placement.kernels.rules import distance, leg_cost, needed
+from nova_core.placement.kernels.rules import distance, fits, leg_cost, needed
 from nova_core.placement.kernels.tuning import TREE_CANDIDATES, TREE_NEARBY
 
 # In place of a member at the other end of a leg: none, and one that the tree links it with.
@@ -199,7 +199,10 @@ def _place_members(
     members.order[:] = np.argsort(some)
     for n in range(many):
         one = some[n]
-        members.need[n] = needed(_size(operators, one), bounds.minimum, bounds.enough)
+        size = _size(operators, one)
+        need = needed(size, bounds.minimum, bounds.enough)
+        # Nothing has room for more than an instance may be.
+        members.need[n] = need if fits(math.inf, size, need, bounds.largest) else math.inf
         members.host[n] = row[one, HOST]
         complete &= row[one, HOST] != NONE
     _find_parents(operators, legs, members)
