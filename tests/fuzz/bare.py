@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,7 @@ def hide(extra: str) -> None:
         del sys.modules[name]
 
 
+@cache
 def closure(name: str) -> set[str]:
     """A package and all that it needs without its extras, by normalized names."""
     found: set[str] = set()
