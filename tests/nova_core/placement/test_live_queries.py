@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,12 @@ def factory(
     *queries: dict[str, Any], rates: dict[str, float] | None = None, **capacity: float
 ) -> Problem:
     """The hall with other rates and capacities; a ``-`` in a node's name is written ``_``."""
-    given = rates or {}
+    return _factory(json.dumps([queries, rates or {}, capacity]))
+
+
+@cache
+def _factory(text: str) -> Problem:
+    queries, given, capacity = json.loads(text)
     none, text = np.empty(0, np.int64), np.empty(0, np.str_)
     ids, ends, streams, rate, keys = zip(*SOURCES, strict=True)
     names = list(NODES)
@@ -99,13 +105,17 @@ def factory(
             ),
             joins=Joins(text, text, text, none),
             matrix=JoinMatrix(none, none, none, np.empty(0)),
-            queries=queries_of(list(queries)),
+            queries=queries_of(queries),
         )
     )
 
 
+# Most tests begin with one of a few plans.
+placed = cache(place)
+
+
 def live_of(problem: Problem, policy: Policy | None = None, **parameters: Any) -> LivePlacement:
-    return LivePlacement(problem, place(problem, **parameters), policy)
+    return LivePlacement(problem, placed(problem, **parameters), policy)
 
 
 def apply(live: LivePlacement, **fields: object) -> PlanDelta:
@@ -489,7 +499,7 @@ def kinds_of_cuts(plan: Plan) -> set[str]:
 def test_pieces_are_taken_over_and_refitted(kind: str) -> None:
     expected = {"shares" if kind == "project" else kind}
     problem = cut_problem(kind)
-    plan = place(problem, **PLACED.get(kind, {}))
+    plan = placed(problem, **PLACED.get(kind, {}))
     assert kinds_of_cuts(plan) == expected
     live = LivePlacement(problem, plan)
     first = live.plan()
