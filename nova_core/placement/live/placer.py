@@ -19,6 +19,7 @@ from nova_core.placement.cutting import Cut
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
+from nova_core.placement.kernels.rules import cut_step, halved_side, needed
 from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
@@ -82,7 +83,7 @@ class Placer:
 
     def need(self, size: float) -> float:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
-        return max(size, self.state.c_min) * (1 - SLACK)
+        return needed(size, self.state.c_min, 1 - SLACK)
 
     def cheapest(self, operator: int, weights: Floats, share: Share) -> Choice | None:
         """The cheapest near host with room for a share of an operator, and its cost there."""
@@ -293,7 +294,7 @@ class Placer:
         """
         s, best = self.state, None
         for side, count in enumerate(piece.shape):
-            step = max(1, -(-count // tuning.LIVE_CUT_POSITIONS))
+            step = cut_step(count, tuning.LIVE_CUT_POSITIONS)
             for at in range(step, count, step):
                 parts = piece.split(side, at)
                 first, second = sorted(
@@ -311,7 +312,7 @@ class Placer:
         smallest = self.need(min(cut.left) + min(cut.right))
         if piece.cells == 1 or s.index.most_room(s.requirement(operator)) < smallest:
             return ()
-        side = 0 if piece.shape[0] >= piece.shape[1] else 1
+        side = halved_side(*piece.shape)
         return piece.split(side, piece.shape[side] // 2)
 
     # --- when nothing fits ------------------------------------------------------------------------

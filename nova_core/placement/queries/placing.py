@@ -196,16 +196,16 @@ class _Attempt:
 
         if not self.instances:
             return 0.0
-        if self._random is not None:
-            self._take_one_by_one(self._random)
         rows = self._rows()
-        tables, needs = self._tables(rows), self._needs[[one.operator for one in self.instances]]
         order = np.arange(len(rows.first) - 1)
         if self._random is None:
             total = np.add.reduceat(rows.operators.rate[rows.some, 0], rows.first[:-1])
             order = np.argsort(-total, kind="stable")
         else:
             self._random.shuffle(order)
+            self._take_one_by_one(self._random)
+            rows = self._rows()
+        tables, needs = self._tables(rows), self._needs[[one.operator for one in self.instances]]
         saved, host = 0.0, rows.host
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(

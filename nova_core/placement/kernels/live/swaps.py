@@ -21,6 +21,7 @@ from nova_core.placement.kernels.live.tables import (
     Operators,
     Tables,
 )
+from nova_core.placement.kernels.rules import needed
 
 # Gains below this share of a cost are rounding.
 _ROUNDING = 1e-12
@@ -47,7 +48,7 @@ def improve(tables: Tables, requirement: Ints, limits: Floats, nearby: int) -> f
     size, need = np.empty(count), np.empty(count)
     for a in range(count):
         size[a] = rate[a, LEFT] + rate[a, RIGHT]
-        need[a] = max(size[a], minimum) * enough
+        need[a] = needed(size[a], minimum, enough)
     for a in range(count):
         here = row[a, HOST]
         now = host_cost(places, operators, legs, a, weight, row[a, LEG], here)

@@ -42,6 +42,7 @@ from nova_core.placement.kernels.live.tables import (
     Places,
     Tables,
 )
+from nova_core.placement.kernels.rules import distance, leg_cost, needed
 from nova_core.placement.kernels.tuning import TREE_CANDIDATES, TREE_NEARBY
 
 # In place of a member at the other end of a leg: none, and one that the tree links it with.
@@ -198,7 +199,7 @@ def _place_members(
     members.order[:] = np.argsort(some)
     for n in range(many):
         one = some[n]
-        members.need[n] = max(_size(operators, one), bounds.minimum) * bounds.enough
+        members.need[n] = needed(_size(operators, one), bounds.minimum, bounds.enough)
         members.host[n] = row[one, HOST]
         complete &= row[one, HOST] != NONE
     _find_parents(operators, legs, members)
@@ -343,22 +344,15 @@ def _find_parents(operators: Operators, legs: Legs, members: Members) -> None:
 @inlined
 def _apart(places: Places, one: int, other: int) -> float:
     """What a link between two nodes costs, ms."""
-    if one == other:
-        return 0.0
-    square = 0.0
-    for k in range(places.position.shape[1]):
-        away = places.position[one, k] - places.position[other, k]
-        square += away * away
-    return math.sqrt(square) + places.extra[one, 0] + places.extra[other, 0]
+    position, extra = places.position, places.extra
+    away = distance(position[one], position[other])
+    return leg_cost(away, extra[other, 0], extra[one, 0], 0.0, one == other)
 
 
 @inlined
 def _to_point(places: Places, node: int, point: Floats) -> float:
-    square = 0.0
-    for k in range(len(point)):
-        away = places.position[node, k] - point[k]
-        square += away * away
-    return math.sqrt(square) + places.extra[node, 0]
+    away = distance(places.position[node], point)
+    return leg_cost(away, 0.0, places.extra[node, 0], 0.0, False)
 
 
 @njit(cache=True, nogil=True)
