@@ -714,7 +714,9 @@ class LiveState(Undoable):
         """Have the legs of an operator's neighbours end where its pieces are, or nowhere."""
         if self.operators.row.item(operator, LINKED):
             for other in self.neighbours(operator):
-                self.link(other)
+                # Legs may still end at what an event has ended.
+                if self.operators.alive.item(other):
+                    self.link(other)
 
     def emit(self, sink: int, rate: float) -> None:
         """Add to the rate that arrives at a sink, tuples/s; below 0 to reduce it."""
