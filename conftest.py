@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -132,6 +133,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for number, (name, count) in enumerate(size.items())
     }
     items.sort(key=lambda item: order[scope[item.nodeid]])
+
+
+def pytest_collection_finish() -> None:
+    """Python looks no more for garbage among all that tests have imported, which stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

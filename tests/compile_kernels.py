@@ -19,12 +19,16 @@ from oracles import live_placement
 
 from benchmarks.test_simulator import plans_of, simulated
 from nova_core.costspace import CostSpace, LiveCostSpace, embed, sample_pairs
-from nova_core.errors import InfeasibleError
+from nova_core.errors import InfeasibleError, NovaError
 from nova_core.io.examples import load_example
+from nova_core.placement.live import LivePlacement, Rebalance
 from nova_core.strategies import place
 from nova_harness.bench.queries import generated
 from nova_research.costream.simulator.stages import stages_of
+from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
+
+HERE = Path(__file__).parent
 
 
 def placement() -> None:
@@ -36,7 +40,8 @@ def placement() -> None:
         ["--nodes", "400", "--events", "300", "--every", "150"], standalone_mode=False
     )
     place(problem, "nova", index="kdtree", on_full="spread")
-    sys.path.append(str(Path(__file__).parent / "nova_core" / "strategies"))
+    live_queries()
+    sys.path.append(str(HERE / "nova_core" / "strategies"))
     from problem_families import FAMILIES
 
     for family in FAMILIES.values():
@@ -44,6 +49,21 @@ def placement() -> None:
             with suppress(InfeasibleError):
                 place(family(1), strategy)
     place(FAMILIES["crowded"](1), "nova", on_full="spread")
+
+
+def live_queries() -> None:
+    """Kernels of live placement of whole queries."""
+    sys.path.append(str(HERE / "nova_core" / "queries"))
+    from query_cases import random_queries
+
+    problem = random_queries(0)
+    live, draw = LivePlacement(problem, place(problem)), RandomEvents(problem, 0)
+    for _ in range(150):
+        event = draw.next()
+        with suppress(NovaError):
+            live.apply(event)
+            draw.happened(event)
+    live.apply(Rebalance(moves=5))
 
 
 def others() -> None:

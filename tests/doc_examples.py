@@ -22,7 +22,7 @@ FIGURE = re.compile(r"[-+]?\d[\d,.]*(e-?\d+)?( ?(µs|ms|s|min)\b)?")
 # Commands of ours that mean to a shell what they say, and start no processes themselves; their
 # output may go to a file.
 PLAIN = re.compile(r"(nova (?!reproduce |bench )[\w ./=:,@%+'\"-]*?)(?: > ([\w./-]+))?")
-# What most commands import: most of the time that they take.
+# What most commands import, and kernels that they run: most of the time that they take.
 PRELOAD = [
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
@@ -39,6 +39,8 @@ PRELOAD = [
     "rich.table",
     "scipy.optimize",
     "scipy.spatial",
+    # Last: it runs what the others have loaded.
+    "tests.loaded_kernels",
 ]
 
 

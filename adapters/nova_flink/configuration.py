@@ -75,11 +75,15 @@ MODULES = (
 # One garbage-collection thread: heaps are small, and a host's CPU limit counts every thread. By
 # default Flink's messaging checks its timers every 10 ms, twice per process, which is half of an
 # idle TaskManager's CPU use (12.9 against 6.1 thousandths of a core). Tuples do not pass there.
+# Nor may its messages go through connections that others have opened: where both ends connect to
+# each other at once, as when a TaskManager starts again, it may drop all that one of them sends,
+# for minutes.
 COMMON_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Xss512k",
     "-Dpekko.scheduler.tick-duration=100ms",
+    "-Dpekko.remote.classic.use-passive-connections=off",
 )
 # Optimised code needs less CPU for a join, but compiling it takes seconds of a whole core and
 # 30 MB: not on less than one core, nor for processes that no tuples pass.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.errors import ProblemError
+from nova_core.errors import ProblemError, ProblemWarning
 from nova_core.io.columnar import Columns, known_columns, read_columns
 from nova_core.io.latencies import ONE_WAY, mended, read_latency
 from nova_core.io.problem_document import (
@@ -39,6 +40,7 @@ from nova_core.model.problem import (
     Strings,
 )
 from nova_core.model.queries import Stream
+from nova_core.model.zone_checks import unknown_zones
 from nova_core.suggestions import unknown
 
 OPTIONAL = {
@@ -122,6 +124,9 @@ class Assembly:
 
         Raises:
             ProblemError: naming the file, the field, the value and what would be accepted.
+
+        Warns:
+            ProblemWarning: for each zone that a rule names and no node has.
         """
         document = self._document
         if (document.query is UNSET) == (document.queries is UNSET):
@@ -152,6 +157,8 @@ class Assembly:
 
             problem = replace(problem, queries=bound_queries(problem, str(self._path)))
         validate_problem(problem, str(self._path), self._files, ids_checked=True)
+        for line in unknown_zones(problem):
+            warnings.warn(f"{self._path}: {line}", ProblemWarning, stacklevel=2)
         return problem
 
     def addresses(self) -> dict[str, str]:

@@ -501,7 +501,7 @@ def names_of(codes: Ints, ids: Strings) -> Any:
     named = codes >= 0
     used = np.zeros(len(ids), bool)
     used[codes[named]] = True
-    names = arrow_text(ids[used])
+    names = arrow_text(ids if used.all() else ids[used])
     codes = np.where(named, (np.cumsum(used) - 1)[codes], -1).astype(np.int32)
     if np.array_equal(codes, np.arange(len(names))):
         return names  # each once, in order: nothing to code

@@ -28,18 +28,17 @@ from nova_core.io.plan_writing import (
     edge_columns,
     instance_facts,
     load_columns,
-    partition_columns,
+    partition_facts,
     totals,
 )
 from nova_core.io.rows import Rows
 from nova_core.io.syntax import number, read_typed
 from nova_core.model.expansion import Rewriting, graph_of
-from nova_core.model.graph import Graph
 from nova_core.model.name_index import NameIndex
 from nova_core.model.partitioner import KEY_SHARE
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan, Routes
-from nova_core.model.problem import Bools, Floats, Ints, Problem
+from nova_core.model.problem import Bools, Floats, Ints, Problem, Strings
 
 Table = Rows | Columns
 
@@ -89,7 +88,7 @@ class _PlanReader:
         self, header: PlanHeader, tables: Mapping[str, Table], problem: Problem, path: Path
     ) -> None:
         self._header = header
-        self._tables = tables
+        self._tables = dict(tables)
         self._problem = problem
         self._path = path
         reference = header.problem
@@ -103,9 +102,8 @@ class _PlanReader:
             if header.rewriting is UNSET:
                 raise PlanError(f"{path}: field 'rewriting' is missing; plans of queries have it")
             self._rewriting = Rewriting(**msgspec.structs.asdict(header.rewriting))
-        graph = graph_of(problem, self._rewriting)
-        self._names = graph.names
-        self._whole = Partitions.uncut(graph.input_rate)
+        self._graph = graph_of(problem, self._rewriting)
+        self._whole = Partitions.uncut(self._graph.input_rate)
 
     def plan(self) -> Plan:
         """The plan.
@@ -126,16 +124,22 @@ class _PlanReader:
             "instances": instances,
             "parameters": header.parameters,
             "virtual_position": self._virtual(),
-            "routes": self._routes(table, order, graph_of(self._problem, self._rewriting)),
+            "routes": self._routes(table, order),
             "breaks": tuple(header.breaks),
             "notes": header.notes,
             "rewriting": self._rewriting,
         }
+        # Names of a million operators take as much memory as what they decide.
+        del self._names
         plan = Plan(**facts)
         self._refuse_contradiction(plan, order)
         return plan
 
     # --- names ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> Strings:
+        return self._graph.names
 
     def _operators(self, table: Table) -> Ints:
         """(k,) operators that a table names."""
@@ -217,7 +221,7 @@ class _PlanReader:
         return Instances(pair, node, a, b, c, d, feeds), order
 
     def _virtual(self) -> Floats | None:
-        table = self._tables.get("virtual")
+        table = self._tables.pop("virtual", None)
         if table is None:
             return None
         dimensions = self._problem.nodes.position.shape[1]
@@ -253,10 +257,11 @@ class _PlanReader:
             raise table.fail("position", message, row)
         return np.asarray(values, np.float64).reshape(-1, dimensions)
 
-    def _routes(self, table: Table, order: Ints, graph: Graph) -> Routes | None:
+    def _routes(self, table: Table, order: Ints) -> Routes | None:
         used = [name for name in ROUTES if name in table]
         if not used:
             return None
+        graph = self._graph
         if graph.links.producer.size != len(ROUTES) * len(graph.bodies):
             raise table.fail(used[0], "only joins of two sources can have routes")
         legs = []
@@ -287,10 +292,7 @@ class _PlanReader:
         if (cut := tables.get("partitions")) is not None and len(cut):
             inputs = self._inputs(cut)
             by_input = np.argsort(inputs)
-            expected = partition_columns(plan, inputs[by_input], self._names)
-            self._compare(
-                cut, {name: expected[name] for name in ("shares", "partitioner")}, by_input
-            )
+            self._compare(cut, partition_facts(plan, inputs[by_input]), by_input)
         self._compare(tables["instances"], instance_facts(plan), order)
         if self._header.totals is not UNSET:
             self._compare_totals(totals(plan))

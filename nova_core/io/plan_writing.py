@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from nova_core.model.edges import edges
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.partitioner import KEY_SHARE, SEQUENCE_SHARE
 from nova_core.model.plan import Plan
-from nova_core.model.problem import Ints, Strings
+from nova_core.model.problem import Floats, Ints, Strings
 
 SIDES = np.array(["left", "right"])
 PARTITIONERS = np.array([SEQUENCE_SHARE, KEY_SHARE])
@@ -88,21 +87,40 @@ def cut_inputs(plan: Plan) -> Ints:
 
 
 def partition_columns(plan: Plan, inputs: Ints, names: Strings) -> dict[str, Column]:
-    """A row for each of the inputs (``2 * operator + side``) given; ``names`` of all operators."""
-    parts = plan.partitions
-    rates = [parts.rate[parts.offset[each] : parts.offset[each + 1]] for each in inputs.tolist()]
-    offset = np.cumsum([0, *(len(one) for one in rates)])
-    none = [np.empty(0)]
-    keyed = np.zeros(len(inputs), bool)
-    if parts.by_key is not None:
-        keyed = parts.by_key[inputs // 2] & (inputs % 2 == 0)
+    """What decides a row for each of the inputs (``2 * operator + side``) given.
+
+    Args:
+        plan: the plan.
+        inputs: those to describe.
+        names: of all operators.
+    """
     return {
         "operator": Named(inputs // 2, names),
         "side": Named(inputs % 2, SIDES),
-        "rates": Lists(offset, np.concatenate(rates or none)),
-        "shares": Lists(offset, np.concatenate([one / (one.sum() or 1) for one in rates] or none)),
+        "rates": _joined(_rates(plan, inputs)),
+    }
+
+
+def partition_facts(plan: Plan, inputs: Ints) -> dict[str, Column]:
+    """What follows from the plan, a row for each of the inputs (``2 * operator + side``) given."""
+    by_key, keyed = plan.partitions.by_key, np.zeros(len(inputs), bool)
+    if by_key is not None:
+        keyed = by_key[inputs // 2] & (inputs % 2 == 0)
+    return {
+        "shares": _joined([one / (one.sum() or 1) for one in _rates(plan, inputs)]),
         "partitioner": Named(keyed.astype(np.int64), PARTITIONERS),
     }
+
+
+def _rates(plan: Plan, inputs: Ints) -> list[Floats]:
+    """Tuples/s of each partition, an array per input."""
+    parts = plan.partitions
+    return [parts.rate[parts.offset[each] : parts.offset[each + 1]] for each in inputs.tolist()]
+
+
+def _joined(rows: list[Floats]) -> Lists:
+    offset = np.cumsum([0, *(len(one) for one in rows)])
+    return Lists(offset, np.concatenate(rows or [np.empty(0)]))
 
 
 def virtual_columns(plan: Plan, names: Strings) -> dict[str, Column]:
@@ -171,7 +189,8 @@ def _tables(plan: Plan, follows: bool) -> dict[str, Table]:
     decided = instance_columns(plan, names)
     tables: dict[str, Table] = {"instances": decided | instance_facts(plan) | route_columns(plan)}
     if len(inputs := cut_inputs(plan)):
-        tables["partitions"] = partition_columns(plan, inputs, names)
+        decided = partition_columns(plan, inputs, names)
+        tables["partitions"] = decided | partition_facts(plan, inputs)
     if plan.virtual_position is not None:
         tables["virtual"] = virtual_columns(plan, names)
     if follows:
@@ -286,7 +305,6 @@ def write_plan_tables(plan: Plan, directory: Path, suffix: str) -> None:
         NovaError: when it cannot be written.
     """
     tables = _tables(plan, follows=False)
-    # Of a copy: what it works out goes before the tables are made ready for files.
-    header = _header(replace(plan), report=True)
+    header = _header(plan, report=True)
     header["tables"] = write_tables(tables, directory, suffix)
     write_text(directory / "plan.json", dump(header, ".json"))

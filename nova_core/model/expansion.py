@@ -212,8 +212,8 @@ class _Flow(_Small, frozen=True):
     pending: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(slots=True)
-class Row:
+# As above: it refers to nothing that refers to it.
+class Row(msgspec.Struct, gc=False):
     """An operator before it is a row of the graph's columns, see `nova_core.model.graph.Graph`."""
 
     id: str
@@ -353,11 +353,16 @@ class Expansion:
         predicate. Columns that projections and aggregates make are called by the operator's name.
         """
         named = not self._columns or not isinstance(operator, Filter | Join)
-        known = msgspec.to_builtins(operator)
-        aside = ("input", "inputs", "reads", "requires", "zones")
-        for name in aside if named else (*aside, "id"):
-            known.pop(name, None)
-        return msgspec.json.encode(known)
+        aside: dict[str, Any] = {"requires": UNSET, "zones": UNSET}
+        if isinstance(operator, Join):
+            aside["inputs"] = []
+        else:
+            aside["input"] = ""
+        if isinstance(operator, Filter):
+            aside["reads"] = UNSET
+        if not named:
+            aside["id"] = ""
+        return msgspec.json.encode(msgspec.structs.replace(operator, **aside))
 
     def graph(self, queries: int, nodes: Nodes) -> Graph:
         """What was added, as columns.
@@ -448,7 +453,9 @@ class Expansion:
                 emitted = [
                     self._unary(number, name, operator, one, step.moved) for one in inputs[0]
                 ]
-            flows[operator.id] = [self._absorb(flow, step.absorbs) for flow in emitted]
+            if step.absorbs:
+                emitted = [self._absorb(flow, step.absorbs) for flow in emitted]
+            flows[operator.id] = emitted
             if last in step.absorbs:
                 last = operator.id
         ends = tuple(flow.operator for flow in flows[last])

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nova_core.model.arrays import Bools, Codes, Floats, Ints, Strings, runs
+from nova_core.model.arrays import NARROW, Bools, Codes, Floats, Ints, Strings, runs
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join
 from nova_core.model.requirements import Requirements, requirements_of, rules_of
@@ -145,7 +145,7 @@ class Graph:
     @cached_property
     def reader(self) -> Ints:
         """(i,) the operator that receives each ``input``."""
-        return np.repeat(np.arange(len(self)), np.diff(self.input_at))
+        return np.repeat(np.arange(len(self), dtype=NARROW), np.diff(self.input_at))
 
     @cached_property
     def links(self) -> Links:
@@ -176,11 +176,11 @@ class Graph:
     @cached_property
     def body_of(self) -> Ints:
         """(o,) row of each operator in ``bodies``, -1 of others."""
-        row = np.full(len(self), -1)
+        row = np.full(len(self), -1, NARROW)
         row[self.bodies] = np.arange(len(self.bodies))
         return row
 
-    @cached_property
+    @property
     def names(self) -> Strings:
         """(b,) names of the bodies."""
         return self.ids.of(self.bodies)
@@ -207,7 +207,7 @@ class Graph:
         """(n,) nodes that have what a body (a row of ``bodies``) requires."""
         return self.requirements.able(self.requirement[self.bodies[body : body + 1]])
 
-    @cached_property
+    @property
     def at_body(self) -> tuple[Ints, Ints]:
         """Links by the body that they are counted with, in a run per body.
 
@@ -222,7 +222,7 @@ class Graph:
         row = np.where(row >= 0, row, self.body_of[producer])
         order = np.argsort(row, kind="stable")[np.count_nonzero(row < 0) :]
         count = np.bincount(row[order], minlength=len(self.bodies))
-        return np.concatenate(([0], np.cumsum(count))), order
+        return np.concatenate(([0], np.cumsum(count))), order.astype(NARROW)
 
     @cached_property
     def inner(self) -> Ints:
@@ -241,7 +241,7 @@ class Graph:
     @cached_property
     def depth(self) -> Ints:
         """(o,) operators on the longest way from a source to each one."""
-        depth = (np.diff(self.input_at) > 0).astype(np.int64)
+        depth = (np.diff(self.input_at) > 0).astype(NARROW)
         further = np.flatnonzero((depth > 0)[self.input])
         producer, consumer = self.input[further], self.reader[further]
         while True:
@@ -251,7 +251,7 @@ class Graph:
                 return depth
             np.maximum.at(depth, consumer[deeper], least[deeper])
 
-    @cached_property
+    @property
     def paths(self) -> Floats:
         """(e,) source-to-sink paths through every link."""
         producer, consumer, _, _ = self.links
@@ -393,11 +393,11 @@ def pair_graph(problem: Problem) -> Graph:
     if requirements.rules:
         requirement = requirement.copy()
         requirement[sources : sources + pairs] = of_join[m.join]
-    every = np.arange(many)
-    input_at = np.zeros(many + 1, np.int64)
+    every = np.arange(many, dtype=NARROW)
+    input_at = np.zeros(many + 1, NARROW)
     input_at[sources + 1 :] = 2
     input_at[sources + pairs + 1 :] = np.bincount(m.join, minlength=sinks)
-    inputs = np.empty(3 * pairs, np.int64)
+    inputs = np.empty(3 * pairs, NARROW)
     inputs[: 2 * pairs : 2], inputs[1 : 2 * pairs : 2] = m.left, m.right
     inputs[2 * pairs :] = np.argsort(m.join, kind="stable") + sources
     return Graph(
@@ -407,9 +407,9 @@ def pair_graph(problem: Problem) -> Graph:
         input_at=np.cumsum(input_at, out=input_at),
         input=inputs,
         rate=rate,
-        node=np.concatenate([s.node, np.full(pairs, -1), j.sink]),
+        node=np.concatenate([s.node, np.full(pairs, -1), j.sink], dtype=NARROW),
         source=every,
-        query=np.concatenate([np.full(sources, -1), m.join, np.arange(sinks)]),
+        query=np.concatenate([np.full(sources, -1), m.join, np.arange(sinks)], dtype=NARROW),
         root=every,
         parts=np.broadcast_to(np.int64(1), many),
         combines=np.broadcast_to(np.False_, many),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nova_core.errors import PlanError
-from nova_core.model.arrays import Bools, Codes, Floats, Ints, Strings, runs
+from nova_core.model.arrays import NARROW, Bools, Codes, Floats, Ints, Strings, runs
 from nova_core.model.expansion import AS_WRITTEN, Rewriting, graph_of
 from nova_core.model.graph import Graph, groups
 from nova_core.model.key_ranges import KeyRanges
@@ -213,7 +213,7 @@ class Plan:
     @cached_property
     def _feeds(self) -> Ints:
         feeds = self.instances.feeds
-        return np.full(len(self.instances), -1) if feeds is None else feeds
+        return np.broadcast_to(-1, len(self.instances)) if feeds is None else feeds
 
     @cached_property
     def _combined(self) -> Bools:
@@ -311,9 +311,12 @@ class Plan:
     @cached_property
     def received(self) -> tuple[Floats, Floats]:
         """((k,), (k,)) left and right tuples/s each instance adds to its node (`new_range`)."""
-        sides = []
+        sides, mates = [], self.node_mates
         for side, needed in enumerate((self.left_rate, self.right_rate)):
-            rate, mates = needed.copy(), self.node_mates
+            if len(mates) == 0:
+                sides.append(needed)
+                continue
+            rate = needed.copy()
             begin, end = (bound[mates] for bound in self.new_range(side))
             start = self.partitions.offset[2 * self.instances.pair[mates] + side]
             added = self.partitions.range_rate(start + begin, start + end)
@@ -332,7 +335,7 @@ class Plan:
         offset, at_body = graph.at_body
         # A row for every instance and each of its operator's links ...
         many = np.diff(offset)[i.pair]
-        instance = np.repeat(np.arange(len(i)), many)
+        instance = np.repeat(np.arange(len(i), dtype=NARROW), many)
         logical: Ints = at_body[runs(offset[i.pair], many)]
         start = graph.node[graph.links.producer[logical]]
         stop = graph.node[graph.links.consumer[logical]]
@@ -440,7 +443,7 @@ class Plan:
     @cached_property
     def ends(self) -> tuple[Ints, Ints]:
         """((l,), (l,)) nodes at which links begin, and at which they end."""
-        nodes, links = np.append(self.instances.node, 0), self.links
+        nodes, links = np.append(self.instances.node, 0).astype(NARROW), self.links
         start, stop = (
             np.where(side >= 0, nodes.take(side, mode="clip"), -1 - side)
             for side in (links.producer, links.consumer)
@@ -530,7 +533,7 @@ class Plan:
         inner = np.flatnonzero(links.logical < 0)
         own = graph.bodies[self.instances.pair[links.producer[inner]]]
         depth[inner] = 2 * graph.depth[own] + 1
-        return groups(depth)
+        return [rows.astype(NARROW) for rows in groups(depth)]
 
     def _latest(self, ms: Floats) -> Floats:
         """(k + 1,) ms from the farthest source until each instance has its input; 0 at the end."""

@@ -237,20 +237,20 @@ class Problem:
 
     # --- columns of the pairs, as the optimizer wants them -------------------------------------
 
-    @cached_property
+    @property
     def left_node(self) -> Ints:
         """(p,) node that produces each pair's left stream."""
-        return self.sources.node[self.matrix.left]
+        return self.pair_ends[:, 0]
 
-    @cached_property
+    @property
     def right_node(self) -> Ints:
         """(p,) node that produces each pair's right stream."""
-        return self.sources.node[self.matrix.right]
+        return self.pair_ends[:, 1]
 
-    @cached_property
+    @property
     def sink_node(self) -> Ints:
         """(p,) node that consumes each pair's result."""
-        return self.joins.sink[self.matrix.join]
+        return self.pair_ends[:, 2]
 
     @property
     def sinks(self) -> Ints:
@@ -262,7 +262,8 @@ class Problem:
     @cached_property
     def pair_ends(self) -> Ints:
         """(p, 3) nodes at the ends of each pair's legs: left source, right source, sink."""
-        return np.stack([self.left_node, self.right_node, self.sink_node], axis=1)
+        m, node = self.matrix, self.sources.node
+        return np.stack([node[m.left], node[m.right], self.joins.sink[m.join]], axis=1)
 
     @cached_property
     def left_rate(self) -> Floats:
@@ -327,10 +328,19 @@ class Problem:
     def pair_names(self) -> Strings:
         """(p,) names of all pairs, see `pair_name`."""
         m, ids = self.matrix, self.sources.ids
-        join, left = _all_escaped(self.joins.ids, "/")[m.join], _all_escaped(ids, "*")[m.left]
-        names: Strings = join
-        for part in ("/", left, "*", ids[m.right]):
-            names = np.strings.add(names, part)
+        join, left = _all_escaped(self.joins.ids, "/"), _all_escaped(ids, "*")
+
+        def some(rows: slice) -> Strings:
+            names = join[m.join[rows]]
+            for part in ("/", left[m.left[rows]], "*", ids[m.right[rows]]):
+                names = np.strings.add(names, part)
+            return names
+
+        # In blocks, as all of them several times over would take more memory than most else.
+        names = np.empty(len(m), some(slice(0)).dtype)
+        for begin in range(0, len(m), _BLOCK):
+            rows = slice(begin, begin + _BLOCK)
+            names[rows] = some(rows)
         return names
 
     @cached_property

@@ -30,7 +30,8 @@ class Hops:
         Args:
             count: nodes of the topology.
         """
-        key, row = np.unique(self.source * count + self.target, return_inverse=True)
+        first = self.source.astype(np.int64) * count
+        key, row = np.unique(first + self.target, return_inverse=True)
         rate = np.bincount(row, self.rate, minlength=len(key)).astype(np.float64)
         return Hops(key // count, key % count, rate)
 

@@ -11,6 +11,10 @@ from nova_core.errors import ProblemError
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Query, ZonesPart, inputs_of
 from nova_core.model.requirements import ANY_NODE, requirements_of, zone_rule
+from nova_core.suggestions import nearest
+
+# Zones that a warning names.
+_NAMED = 8
 
 
 def check_zones(problem: Problem, where: str = "problem") -> None:
@@ -43,6 +47,27 @@ def check_zones(problem: Problem, where: str = "problem") -> None:
             )
 
 
+def unknown_zones(problem: Problem) -> Iterator[str]:
+    """A line for each zone that a rule names and no node has, with its place in the document."""
+    zone = problem.nodes.zone
+    known = set() if zone is None else set(zone.tolist()) - {""}
+    for place, part in _said(problem):
+        for name, names in (("allow", part.allow), ("forbid", part.forbid)):
+            for one in names or ():
+                if one not in known:
+                    yield f"{place}: {name}: no node is in zone {one!r}; {_zones(one, known)}"
+
+
+def _zones(name: str, known: set[str]) -> str:
+    """Which zones there are, the nearest to a name first."""
+    if not known:
+        return "none has a zone"
+    near = nearest(name, sorted(known))
+    names = sorted(known, key=lambda one: (one != near, one))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"there are {', '.join(names[:_NAMED])}{more}"
+
+
 def check_zone_names(zones: ZonesPart | UnsetType, where: str) -> None:
     """Check the names of zones, which tables write with commas between them.
 
@@ -57,9 +82,19 @@ def check_zone_names(zones: ZonesPart | UnsetType, where: str) -> None:
 
 
 def _said(problem: Problem) -> Iterator[tuple[str, ZonesPart]]:
-    """Zones of streams and of queries' operators, with their place in the document."""
+    """Zones of streams and of operators, with their place in the document."""
     for stream, zones in problem.zones.items():
         yield f"streams: zones of {stream!r}", zones
+    joins = problem.joins
+    limited = joins.allow is not None or joins.forbid is not None
+    for row, name in enumerate(joins.ids.tolist() if limited else []):
+        allow, forbid = (
+            [] if column is None else [one for one in column[row].split(",") if one]
+            for column in (joins.allow, joins.forbid)
+        )
+        if allow or forbid:
+            part = ZonesPart(allow=allow or UNSET, forbid=forbid or UNSET)
+            yield f"query.operators[{row}].zones of {name!r}", part
     for number, query in enumerate(problem.queries):
         for row, one in enumerate(query.operators):
             if one.zones is not UNSET:

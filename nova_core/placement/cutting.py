@@ -20,7 +20,7 @@ from nova_core.model.queries import Join
 
 # Ranges of fewer keys have too different shares.
 KEYS_PER_RANGE = 50
-_ROUNDING = 1 + 1e-12
+ROUNDING = 1 + 1e-12
 
 
 class Hosts(Protocol):
@@ -162,7 +162,7 @@ def runs(
     while begin < count:
         end, node = count, hosts.take(required(begin, begin + 1))
         if node >= 0:
-            room = min(hosts.room(node), limit) * _ROUNDING
+            room = min(hosts.room(node), limit) * ROUNDING
             longer = range(begin + 2, count + 1)
             end = begin + 1 + bisect_right(longer, room, key=partial(required, begin))
             hosts.charge(node, required(begin, end))

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,7 @@ def hide(extra: str) -> None:
         del sys.modules[name]
 
 
+@cache
 def closure(name: str) -> set[str]:
     """A package and all that it needs without its extras, by normalized names."""
     found: set[str] = set()
@@ -303,12 +305,17 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="every use, those that take long, too")
     parser.add_argument("--extra", default="", help="the only extra that is installed")
     parser.add_argument("--use", default="", help="only uses that begin like this")
+    parser.add_argument("--material", type=Path, help="what `make_material` has written")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     asked = parser.parse_args()
     # Here, `nova setup` must install nothing.
     os.environ.pop("CI", None)
     place = Path(tempfile.mkdtemp(prefix="nova-bare-"))
-    material = _material(place / "material")
+    material = place / "material"
+    if asked.material is None:
+        make_material(material)
+    else:
+        shutil.copytree(asked.material, material)
     known = dict(commands())
     chosen = [use for use in uses(slow=asked.slow) if use.line.startswith(asked.use)]
     if asked.extra:
@@ -333,8 +340,8 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _material(place: Path) -> Path:
-    """Valid files of every kind, written with everything that is installed."""
+def make_material(place: Path) -> None:
+    """Write valid files of every kind, with everything that is installed, into a new directory."""
     place.mkdir()
     code = "import sys; from pathlib import Path; from tests.fuzz.__main__ import _write_material"
     command = [sys.executable, "-c", f"{code}; _write_material(Path(sys.argv[1]))", str(place)]
@@ -346,14 +353,13 @@ def _material(place: Path) -> Path:
 
     traces = pyarrow.parquet.read_table(TRACES)
     pyarrow.parquet.write_table(traces.slice(0, 120), place / "few.parquet")
-    return place
 
 
 def _import_much() -> None:
-    """What most commands import, so that their forks need not."""
+    """What most commands import, and kernels that they run, so that their forks need not."""
     import sklearn.manifold  # noqa: F401
 
-    import nova_core.strategies  # noqa: F401
+    import tests.loaded_kernels  # noqa: F401
 
     for _ in commands():
         pass

@@ -11,15 +11,24 @@ import pytest
 from benchmarks.test_serve import service, upload
 from nova_harness.bench.live import live_problem
 
-from .bare import LEFT_OUT, MORE, requirement
+from .bare import LEFT_OUT, MORE, make_material, requirement
 from .uses import USES, command_of, commands
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 
 
-def walk(*arguments: str | Path) -> None:
-    command = [sys.executable, "-m", "tests.fuzz.bare", *map(str, arguments)]
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Valid files of every kind."""
+    place = tmp_path_factory.mktemp("material") / "files"
+    make_material(place)
+    return place
+
+
+def walk(material: Path, *arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz.bare", "--material", str(material)]
+    command += map(str, arguments)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
@@ -31,13 +40,13 @@ def test_every_command_is_tried() -> None:
     assert not tried & LEFT_OUT
 
 
-def test_commands_without_extras() -> None:
-    walk()
+def test_commands_without_extras(material: Path) -> None:
+    walk(material)
 
 
 @pytest.mark.parametrize("extra", ["queries", "research", "testbed"])
-def test_commands_with_one_extra(extra: str) -> None:
-    walk("--extra", extra)
+def test_commands_with_one_extra(material: Path, extra: str) -> None:
+    walk(material, "--extra", extra)
 
 
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -63,8 +72,8 @@ def install(venv: Path, what: str, wheels: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_commands_of_a_bare_wheel(bare: Path) -> None:
-    walk("--nova", bare / "bin" / "nova", "--slow")
+def test_commands_of_a_bare_wheel(bare: Path, material: Path) -> None:
+    walk(material, "--nova", bare / "bin" / "nova", "--slow")
 
 
 @pytest.mark.e2e
@@ -76,7 +85,7 @@ def test_commands_of_a_bare_wheel(bare: Path) -> None:
     ],
 )
 def test_an_extra_is_complete_by_itself(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str
+    bare: Path, material: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str
 ) -> None:
     """Nothing that it is for ends for lack of another one."""
     venv = tmp_path / "venv"
@@ -90,7 +99,7 @@ def test_an_extra_is_complete_by_itself(
     text = (bare / "bin" / "nova").read_text()
     nova.write_text(text.replace(str(bare), str(venv)))
     nova.chmod(0o755)
-    walk("--nova", nova, "--slow", "--extra", extra)
+    walk(material, "--nova", nova, "--slow", "--extra", extra)
     if extra == "serve":  # which does not end by itself
         monkeypatch.delenv("PYTHONPATH", raising=False)
         with service(tmp_path / "data", [nova]) as (url, _):

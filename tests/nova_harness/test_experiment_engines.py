@@ -14,7 +14,7 @@ from report_runs import change, write_run
 from nova_core.errors import NovaError
 from nova_engines.documents import from_json, write_json
 from nova_harness.engines.base import Lead
-from nova_harness.engines.flink import FlinkJob
+from nova_harness.engines.flink import FlinkEngine, FlinkJob
 from nova_harness.engines.spark import DRIVER, MASTER, WORKER, SparkDeployment
 from nova_harness.engines.storm import JOBS, StormDeployment, StormJob
 from nova_harness.report import make_report, summary, tables
@@ -41,6 +41,18 @@ def test_storm_on_hosts(inventory: Inventory, tmp_path: Path) -> None:
     assert told["supervisor.scheduler.meta"] == {"nova.node": "worker3"}
     assert told["nimbus.seeds"] == ["10.0.0.1"]
     assert told["storm.local.hostname"] == "10.0.0.8"
+
+
+def test_flink_has_a_worker_again_once_it_was_heard_from() -> None:
+    """As Flink lists it: the last heartbeat is 0 before the first one, else in ms."""
+    beats = {"kept": 90_000, "again": 99_000, "heard": 101_000, "new": 0}
+    listed = {f"tm-{name}": {"timeSinceLastHeartbeat": beat} for name, beat in beats.items()}
+    deployment = MagicMock(nodes=[*beats, "gone"])
+    deployment.started = dict.fromkeys(("again", "heard", "new", "gone"), 100.0)
+    deployment.rest.task_managers.return_value = listed
+    assert FlinkEngine(deployment).hosts() == {
+        "kept": True, "again": False, "heard": True, "new": True, "gone": False,
+    }  # fmt: skip
 
 
 def test_spark_on_hosts(inventory: Inventory) -> None:

@@ -6,8 +6,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -21,7 +23,7 @@ from nova_engines.sources import LONGEST_S
 if TYPE_CHECKING:
     from nova_core.model.problem import Problem
     from nova_engines.sources import Sources, Surge
-    from nova_harness.engines.base import ControlledEngine
+    from nova_harness.engines.base import ControlledEngine, Engine
     from nova_harness.engines.deployment import EngineDeployment
     from nova_testbed.inventory import Inventory
 
@@ -30,8 +32,15 @@ VERSION: Final = 1
 LASTS_S, CALM_S = (5.0, 30.0), (10.0, 40.0)
 JOB = "disturbance"
 LOAD = "while :; do :; done"
-# Until an engine has lost a worker, or got it back.
-WORKER_S = 90.0
+SIGNALS: Final = {"kill": "KILL", "hang": "STOP"}
+# Until an engine has lost a worker, or got it back; a busy machine takes long to start one.
+WORKER_S, LOOK_S = 180.0, 1.0
+# So long before a worker is killed or stopped, a command that does it waits on its host.
+AHEAD_S = 5.0
+# Most that such a command may take.
+SIGNAL_S = 60.0
+# What fails, such as the end of a disturbance, is tried again after so long.
+AGAIN_S = 2.0
 _Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 
 
@@ -180,30 +189,64 @@ def added_hosts(events: Sequence[Disturbance]) -> list[str]:
     return sorted({event.host for event in events if event.what == "add"})
 
 
+def touched_hosts(events: Sequence[Disturbance]) -> list[str]:
+    """Hosts that a script disturbs."""
+    return sorted({host for event in events for host in (event.host, event.to) if host})
+
+
 @contextmanager
 def without_workers(engine: ControlledEngine, names: Sequence[str]) -> Iterator[None]:
-    """Have no worker on some hosts when the block begins; all have one when it ends.
+    """Have no worker on some hosts when the block begins; they are started when it ends.
 
     Raises:
-        ScriptError: where the engine still counts one, or does not get it back.
+        ScriptError: where the engine still counts one.
     """
     for name in names:
         engine.deployment.end_worker(name)
-    _await(engine.misses, names)
+    until = time.monotonic() + WORKER_S
+    while left := [name for name in names if not engine.misses(name)]:
+        if time.monotonic() > until:
+            raise ScriptError(f"{', '.join(left)}: the worker has not gone in {WORKER_S:g} s")
+        time.sleep(LOOK_S)
     try:
         yield
     finally:
         for name in names:
-            engine.deployment.start_worker(name)
-        _await(lambda name: engine.hosts()[name], names)
+            # What was measured stands; who needs all workers, waits for them.
+            _quietly(partial(engine.deployment.start_worker, name))
 
 
-def _await(holds: Callable[[str], bool], names: Sequence[str]) -> None:
-    until = time.monotonic() + WORKER_S
-    while open_ones := [name for name in names if not holds(name)]:
+def await_workers(engine: Engine, names: Sequence[str], miss_after_s: float) -> None:
+    """Wait until the engine has a worker on some hosts; one that does not run is started.
+
+    Args:
+        engine: that runs.
+        names: of the hosts.
+        miss_after_s: when hosts count as lost; it may take until then to get a new worker.
+
+    Raises:
+        ScriptError: naming hosts without one, and why, as far as it is known.
+    """
+    deployment, missing, most_s = engine.deployment, list(names), WORKER_S + miss_after_s
+    until = time.monotonic() + most_s
+    while True:
+        why = ""
+        try:
+            there = engine.hosts()
+            missing = [name for name in names if not there[name]]
+            if not missing:
+                return
+            for name in missing:
+                deployment.start_worker(name)
+        except NovaError as error:
+            why = f"; {error}"
         if time.monotonic() > until:
-            raise ScriptError(f"{open_ones[0]}: its worker has not come or gone in {WORKER_S} s")
-        time.sleep(0.2)
+            break
+        time.sleep(LOOK_S)
+    raise ScriptError(
+        f"{', '.join(missing)}: no worker of {deployment.ENGINE} has come back in {most_s:g} s"
+        f"{why or deployment.last_words(missing)}"
+    )
 
 
 def with_surges(
@@ -258,12 +301,28 @@ class Disturbing:
         self.events, self.deployment, self._note = events, deployment, note
         self.hosts = deployment.hosts
         self._ended = threading.Event()
-        self._undo = ExitStack()
+        self._lasting: dict[int, Callable[[], object]] = {}
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._begun = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._adding: list[threading.Thread] = []
+        # For what takes seconds where CPUs are busy; what is due meanwhile does not wait for it.
+        self._beside = ThreadPoolExecutor()
+        # By the number of an event: what gives the order (False: never), and what came of it.
+        self._waiting: dict[int, tuple[Future[bool], Future[set[int]]]] = {}
 
-    def start(self) -> None:
-        """Begin; its times count from now."""
+    def start(self, begin: float | None = None) -> None:
+        """Begin.
+
+        Args:
+            begin: what its times count from, s since the epoch; now by default. What takes long
+                on a busy host is done before a disturbance is due, if there is time.
+        """
+        self._begun = time.monotonic() + (0.0 if begin is None else begin - time.time())
+        for number, event in enumerate(self.events):
+            self._add_due(event.at, number, partial(self._happen, number, event))
+            if (signal := SIGNALS.get(event.what)) is not None:
+                act = partial(self._prepare, number, event.host, signal)
+                self._add_due(event.at - AHEAD_S, number, act)
         self._thread.start()
 
     def close(self) -> None:
@@ -271,47 +330,50 @@ class Disturbing:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-        for thread in self._adding:
-            thread.join()
-        self._undo.close()
+        for order, _ in self._waiting.values():
+            order.set_result(False)
+        self._beside.shutdown()
+        for undo in reversed(self._lasting.values()):
+            # On a lost host, nothing needs to be undone.
+            _quietly(undo)
+        self._lasting.clear()
+
+    def _add_due(self, at: float, number: int, act: Callable[[], None]) -> None:
+        self._due.append((at, number, act))
+        self._due.sort(key=lambda one: one[:2])
 
     def _run(self) -> None:
-        begun = time.monotonic()
-        due: list[tuple[float, int, Callable[[], None]]] = [
-            (event.at, number, lambda event=event: self._happen(event, begun, due))  # type: ignore[misc]
-            for number, event in enumerate(self.events)
-        ]
-        while due and not self._ended.is_set():
-            due.sort(key=lambda one: one[:2])
-            at, _, act = due[0]
-            if self._ended.wait(max(0.0, begun + at - time.monotonic())):
+        while self._due and not self._ended.is_set():
+            at, _, act = self._due[0]
+            if self._ended.wait(max(0.0, self._begun + at - time.monotonic())):
                 return
-            due.pop(0)
+            self._due.pop(0)
             try:
                 act()
             except NovaError as error:
                 self._note("failed", f"not disturbed: {error}")
 
-    def _happen(
-        self, event: Disturbance, begun: float, due: list[tuple[float, int, Callable[[], None]]]
-    ) -> None:
-        undo = ExitStack()
-        undo.callback(self._do(event))
+    def _happen(self, number: int, event: Disturbance) -> None:
+        undo = self._do(number, event)
         self._note("disturbed", str(event))
-        self._undo.callback(_quietly, undo.close)
+        self._lasting[number] = undo
         if event.last is not None:
+            self._later(event.last, lambda: self._over(number, event))
 
-            def over() -> None:
-                try:
-                    undo.close()
-                except NovaError as error:
-                    self._note("failed", f"not over: {event}: {error}")
-                else:
-                    self._note("over", str(event))
+    def _over(self, number: int, event: Disturbance) -> None:
+        try:
+            self._lasting[number]()
+        except NovaError as error:
+            self._note("failed", f"not over: {event}: {error}")
+            self._later(AGAIN_S, lambda: self._over(number, event))
+        else:
+            del self._lasting[number]
+            self._note("over", str(event))
 
-            due.append((time.monotonic() - begun + event.last, -1, over))
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self._add_due(time.monotonic() - self._begun + seconds, -1, act)
 
-    def _do(self, event: Disturbance) -> Callable[[], object]:
+    def _do(self, number: int, event: Disturbance) -> Callable[[], object]:
         """Disturb; returns what undoes it."""
         host = self.hosts[event.host]
         if event.what == "rate":
@@ -321,31 +383,58 @@ class Disturbing:
             job = host.start(LOAD, name=JOB)
             return job.end
         if event.what == "add":
-            # That takes seconds where CPUs are busy; what is due meanwhile does not wait for it.
-            self._adding.append(threading.Thread(target=self._add, args=(event.host,), daemon=True))
-            self._adding[-1].start()
+            self._beside.submit(self._add, event.host)
             return lambda: None
-        if event.what in ("kill", "hang"):
-            pids = self._worker(event.host)
+        if event.what in SIGNALS:
+            pids = self._signal(number, event.host, SIGNALS[event.what])
             if event.what == "kill":
-                host.run(f"kill -KILL {pids}", check=False)
                 return lambda: self.deployment.start_worker(event.host)
-            host.run(f"kill -STOP {pids}", check=False)
-            return lambda: host.run(f"kill -CONT {pids}", check=False)
+            return lambda: host.run(_send("CONT", pids), check=False)
         return self._rack(event)
 
     def _add(self, name: str) -> None:
-        try:
-            self.deployment.start_worker(name)
-        except NovaError as error:
-            self._note("failed", f"not added: {error}")
+        while True:
+            try:
+                return self.deployment.start_worker(name)
+            except NovaError as error:
+                self._note("failed", f"not added: {error}")
+            if self._ended.wait(AGAIN_S):
+                return None
 
-    def _worker(self, name: str) -> str:
-        """Processes of the engine's worker on a host."""
+    def _prepare(self, number: int, name: str, signal: str) -> None:
+        """Have a command on a host that looks up the worker, and signals it when it is ordered to.
+
+        Where CPUs are busy, a command takes seconds to begin.
+        """
+        order: Future[bool] = Future()
+
+        def feed(write: Callable[[bytes], None]) -> None:
+            if order.result():
+                write(b"\n")
+
+        def wait() -> set[int]:
+            pids = self.deployment.worker_processes(name)
+            if pids:
+                command = f"read -r order && {{ {_send(signal, pids)}; }}"
+                code, _, _ = self.hosts[name].stream(command, feed, bytes, AHEAD_S + SIGNAL_S)
+                pids = set() if code else pids
+            return pids
+
+        self._waiting[number] = order, self._beside.submit(wait)
+
+    def _signal(self, number: int, name: str, signal: str) -> set[int]:
+        """Send a signal to the processes of the engine's worker on a host; returns their ids."""
+        order, sent = self._waiting.pop(number)
+        order.set_result(True)
+        with suppress(NovaError):
+            if pids := sent.result():
+                return pids
+        # The worker has come, or been replaced, since.
         pids = self.deployment.worker_processes(name)
         if not pids:
             raise NovaError(f"{name}: {self.deployment.ENGINE} has no worker there")
-        return " ".join(map(str, sorted(pids)))
+        self.hosts[name].run(_send(signal, pids), check=False)
+        return pids
 
     def _rack(self, event: Disturbance) -> Callable[[], object]:
         from nova_testbed.rack import VirtualRack
@@ -373,7 +462,13 @@ class Disturbing:
         return back
 
 
+def _send(signal: str, pids: set[int]) -> str:
+    """A command that sends a signal to processes; it fails if none of them is there."""
+    ids = " ".join(map(str, sorted(pids)))
+    return f"sent=; for p in {ids}; do kill -{signal} $p && sent=1; done; [ $sent ]"
+
+
 def _quietly(undo: Callable[[], object]) -> None:
-    """Undo, ignoring errors: on a lost host, nothing needs to be undone."""
+    """Undo, ignoring errors."""
     with suppress(NovaError):
         undo()

@@ -54,6 +54,7 @@ class EngineDeployment(ABC):
         hosts: as given.
         sink: name of the host of the sink and coordinator.
         reused: whether `up` found it running.
+        started: when processes of a host were last started here, s since the epoch, by host.
         up_seconds: how long `up` took to start it, from the first process until all were connected.
     """
 
@@ -66,6 +67,7 @@ class EngineDeployment(ABC):
         self.hosts = hosts
         self.sink = hosts.inventory.with_role("sink")[0].name
         self.reused = False
+        self.started: dict[str, float] = {}
         self.up_seconds: float | None = None
         self._begun = 0.0
 
@@ -214,6 +216,7 @@ class EngineDeployment(ABC):
         """Start a host's processes: those of some names, or all."""
         for name, command in self.commands(host.name).items():
             if names is None or name in names:
+                self.started[host.name] = time.time()
                 log = f"{self.work(host.name)}/{name}.out"
                 host.start(command, name=name, log=log, keep=True)
 
@@ -278,7 +281,8 @@ class EngineDeployment(ABC):
         if not all(self.hosts.map(same).values()):
             return False
         try:
-            self.wait(5.0)
+            # One of its processes may have been started again just now.
+            self.wait(self.UP_SECONDS)
         except NovaError:
             return False
         return True

@@ -54,6 +54,8 @@ COORDINATOR, TASK_MANAGER = "nova_flink_coordinator", "nova_flink_task_manager"
 # The first job warms up: its sources may begin before it runs.
 FIRST_LEAD_SECONDS = 5.0
 BUSY = "accumulated-busy-time"
+# When a TaskManager was last heard from, ms since the epoch, as Flink's REST interface calls it.
+HEARTBEAT = "timeSinceLastHeartbeat"
 RESULTS = "results"
 FAILING = ("FAILING", "RESTARTING")
 # A job fails before Flink reports the cause.
@@ -380,9 +382,22 @@ class FlinkEngine(FlinkCluster):
         return {node for node in self.deployment.nodes if task_manager(node) in words}
 
     def hosts(self) -> dict[str, bool]:
-        """Hosts by their TaskManagers."""
-        registered = self.rest.task_managers()
-        return {name: task_manager(name) in registered for name in self.deployment.nodes}
+        """Hosts by their TaskManagers.
+
+        Until Flink notices the loss of a TaskManager, for tens of seconds, it lists the one that
+        was started in its place; then it forgets both, until the new one registers again. Its
+        heartbeats count from then on.
+        """
+        registered, started = self.rest.task_managers(), self.deployment.started
+        beats = {
+            name: registered.get(task_manager(name), {}).get(HEARTBEAT)
+            for name in self.deployment.nodes
+        }
+        # Before the first one, the time is 0.
+        return {
+            name: beat is not None and (beat == 0 or beat >= 1000 * started.get(name, 0.0))
+            for name, beat in beats.items()
+        }
 
 
 class FlinkJob:

@@ -16,6 +16,8 @@ from nova_engines.flow_of_plan import flow_of
 from nova_harness.control.disturbances import (
     Disturbing,
     added_hosts,
+    await_workers,
+    touched_hosts,
     with_surges,
     without_workers,
 )
@@ -133,14 +135,27 @@ class Bed:
         """Log an event."""
         self.events.append(CellEvent(time.time(), kind, text))
 
-    def disturbing(self) -> Disturbing:
-        """Start the disturbances; closing the result ends them."""
+    def disturbing(self, begin: float) -> Disturbing:
+        """The disturbances, whose times count from a time, s since the epoch.
+
+        Closing the result ends them.
+        """
         begun = Disturbing(self.disturbances, self.deployment, self.note)
-        begun.start()
+        begun.start(begin)
         return begun
 
     def absent(self) -> AbstractContextManager[None]:
-        """Have no worker, inside the block, on hosts that the disturbances add."""
+        """Have no worker, inside the block, on hosts that the disturbances add; before, on all.
+
+        The disturbances of the run before may have left a host without one.
+
+        Raises:
+            ScriptError: naming hosts whose worker does not come or go.
+        """
+        if not self.disturbances:
+            return nullcontext()
+        miss_after_s = self.settings.miss_after_s or 0.0
+        await_workers(self.engine, touched_hosts(self.disturbances), miss_after_s)
         names = added_hosts(self.disturbances)
         if not names:
             return nullcontext()
@@ -349,9 +364,9 @@ def _measured(
             )
         recorder.start()
         try:
-            watch.until(begin)
-            tell("measuring")
-            with closing(bed.disturbing()):
+            with closing(bed.disturbing(begin)):
+                watch.until(begin)
+                tell("measuring")
                 watch.until(end)
                 tell("draining")
                 finished = watch.ended_by(end + timing.drain_s)

@@ -15,5 +15,6 @@ with kernel_cache(__file__, plain="nova_core.compile_kernels:placement"):
     from nova_core.placement.kernels import ranking as ranking
     from nova_core.placement.kernels import refine as refine
     from nova_core.placement.kernels import residents as residents
+    from nova_core.placement.kernels import rules as rules
     from nova_core.placement.kernels import spread as spread
     from nova_core.placement.kernels import tuning as tuning

@@ -29,7 +29,8 @@ from nova_core.placement.kernels.items import (
     leave_unplaced,
     needs_of,
 )
-from nova_core.placement.kernels.residents import enter
+from nova_core.placement.kernels.residents import charge
+from nova_core.placement.kernels.rules import fits, needed
 
 
 @njit(cache=True, nogil=True)
@@ -65,12 +66,13 @@ def assign_whole(
     plain = len(links.target) == 0 and len(pairs.height) == 0
     missing = 0
     for item in order:
-        slot, cost, need = NONE, math.inf, max(size[item], minimum)
-        if size[item] <= largest and not plain:
+        slot, cost, need = NONE, math.inf, needed(size[item], minimum, 1.0)
+        may_be_whole = fits(math.inf, size[item], need, largest)
+        if may_be_whole and not plain:
             slot, cost = cheapest_with_room(
                 tree, links, pairs, item, rate, weights, item, need, search
             )
-        elif size[item] <= largest:
+        elif may_be_whole:
             for k in range(nearest(tree, points[item], need, needs_of(pairs, item), search)):
                 other = distance_cost(position, search.slot[k], anchors, item, weights, item)
                 if other < cost:
@@ -80,9 +82,8 @@ def assign_whole(
             missing += 1
             continue
         if plain:
-            enter(first, chain, slot, item)
+            charge(free, first, chain, slot, item, size[item])
             slot_of[item], cost_of[item] = slot, cost
-            free[slot] -= size[item]
         else:
             attach(tree, links, pairs, items, item, slot, cost)
         set_free(tree, slot, free[slot])
@@ -106,9 +107,9 @@ def write_candidates(
     begin = candidates.used[0]
     found = 0
     # An item too large for one instance (Eq. 4) has no candidates: it must be cut.
-    if items.size[item] <= pairs.largest:
+    need = needed(items.size[item], pairs.minimum, 1.0)
+    if fits(math.inf, items.size[item], need, pairs.largest):
         point = pairs.point[items.pair[item]]
-        need = max(items.size[item], pairs.minimum)
         needs = needs_of(pairs, items.pair[item])
         found = min(nearest(tree, point, need, needs, search), len(candidates.slot) - begin)
     pair, position, anchors, weights = items.pair[item], tree.slot, pairs.anchors, items.weights

@@ -37,6 +37,14 @@ from nova_core.placement.kernels.items import (
     write_halves,
     write_rectangle,
 )
+from nova_core.placement.kernels.rules import (
+    cut_step,
+    distance,
+    fits,
+    halved_side,
+    leg_cost,
+    needed,
+)
 from nova_core.placement.kernels.tuning import (
     CUT_NEARBY,
     CUT_POSITIONS,
@@ -100,14 +108,15 @@ def cut_in_two(
         # Sending the smaller input to both costs least: the other one only where that is whole.
         if total < broadcast and rectangle[3 - 2 * side] - rectangle[2 - 2 * side] > 1:
             continue
-        step = max(1, (end - begin + CUT_POSITIONS - 1) // CUT_POSITIONS)
+        step = cut_step(end - begin, CUT_POSITIONS)
         for at in range(begin + step, end, step):
             before = maximum * (at - begin)
             # The larger piece chooses first, as in the first pass.
             first_rate, first_cells = before, at - begin
             if total - before > before:
                 first_rate, first_cells = total - before, end - at
-            if first_rate + broadcast > pairs.largest:
+            need = needed(first_rate + broadcast, pairs.minimum, 1.0)
+            if not fits(math.inf, first_rate + broadcast, need, pairs.largest):
                 continue
             _write_leg(work, 0, pairs, side, first_rate, first_cells, rate, weights, end - begin)
             slot, cost = cheapest_with_room(
@@ -118,7 +127,7 @@ def cut_in_two(
                 work.rate,
                 work.weights,
                 FIRST,
-                max(first_rate + broadcast, pairs.minimum),
+                need,
                 work.search,
             )
             # The second piece costs at least its share of the ideal.
@@ -137,7 +146,7 @@ def cut_in_two(
                 work.rate,
                 work.weights,
                 SECOND,
-                max(second_rate + broadcast, pairs.minimum),
+                needed(second_rate + broadcast, pairs.minimum, 1.0),
                 work.search,
             )
             set_free(tree, slot, free)
@@ -254,13 +263,8 @@ def _ideal(pairs: Pairs, items: Items, item: int) -> float:
     point, anchors, weights = pairs.point[pair], pairs.anchors[pair], items.weights[item]
     ideal = 0.0
     for i in range(3):
-        square = 0.0
-        for k in range(len(point)):
-            away = point[k] - anchors[i, k]
-            square += away * away
-        ideal += weights[i] * math.sqrt(square)
-        if len(pairs.height):
-            ideal += weights[i] * pairs.height[pair, i]
+        far = pairs.height[pair, i] if len(pairs.height) else 0.0
+        ideal += weights[i] * leg_cost(distance(point, anchors[i]), far, 0.0, 0.0, False)
     return ideal
 
 
@@ -309,7 +313,7 @@ def cut_to_fit(
         other = items.used[0]
         items.used[0] = other + 1
         detach(tree, links, pairs, items, item)
-        if b - a >= d - c:
+        if halved_side(b - a, d - c) == 0:
             write_halves(pairs, items, item, other, 0, (a + b) // 2)
         else:
             write_halves(pairs, items, item, other, 1, (c + d) // 2)
@@ -327,4 +331,4 @@ def _room_for_a_replica(tree: CapacityTree, pairs: Pairs, items: Items, item: in
         last = pairs.rate[pair, side] - pairs.maximum[pair] * (pairs.grid[pair, side] - 1)
         smallest += min(last, pairs.maximum[pair])
     room = 2 * pairs.point.shape[1] + needs_of(pairs, pair)
-    return tree.box[1, room] >= max(smallest, pairs.minimum)
+    return tree.box[1, room] >= needed(smallest, pairs.minimum, 1.0)

@@ -16,6 +16,7 @@ from nova_core.placement.kernels.items import (
     write_halves,
     write_rectangle,
 )
+from nova_core.placement.kernels.rules import fits, needed
 
 
 @njit(cache=True, nogil=True)
@@ -88,6 +89,6 @@ def _has_room(
 ) -> bool:
     """Whether a slot can take an item within every constraint."""
     size = items.size[item]
-    if size > pairs.largest or items.free[slot] < max(size, pairs.minimum):
+    if not fits(items.free[slot], size, needed(size, pairs.minimum, 1.0), pairs.largest):
         return False
     return may_host(tree, links, pairs, items.pair[item], items.rate[item], slot)

@@ -25,7 +25,8 @@ from nova_core.placement.kernels.capacity_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.residents import enter, leave
+from nova_core.placement.kernels.residents import charge, discharge
+from nova_core.placement.kernels.rules import distance, fits, leg_cost, needed
 from nova_core.placement.kernels.tuning import UNPLACED_COST
 
 # Typed, as `NONE` is.
@@ -270,13 +271,13 @@ def access_cost(
         row: that row.
         slot: where it would run.
     """
-    host, access, height = tree.node[slot], tree.rise[slot, 0], tree.rise[slot, 1]
+    host, height = tree.node[slot], tree.rise[slot, 1]
+    penalty = tree.rise[slot, 0] - height
     total = 0.0
     for i in range(3):
-        if pairs.node[pair, i] == host:
-            total += weights[row, i] * (access - height)
-        else:
-            total += weights[row, i] * (pairs.height[pair, i] + access)
+        same = pairs.node[pair, i] == host
+        leg = leg_cost(0.0, pairs.height[pair, i], height, penalty, same)
+        total += weights[row, i] * leg
     return total
 
 
@@ -296,11 +297,7 @@ def distance_cost(
     """
     cost = 0.0
     for i in range(3):
-        square = 0.0
-        for k in range(anchors.shape[2]):
-            away = position[slot, k] - anchors[pair, i, k]
-            square += away * away
-        cost += weights[row, i] * math.sqrt(square)
+        cost += weights[row, i] * distance(position[slot], anchors[pair, i])
     return cost
 
 
@@ -327,11 +324,10 @@ def attach(
     cost: float,
 ) -> None:
     """Put an item on a slot."""
-    enter(items.first, items.chain, slot, item)
+    charge(items.free, items.first, items.chain, slot, item, items.size[item])
     items.slot[item] = slot
     items.cost[item] = cost
     items.opening[item] = items.begin[item]
-    items.free[slot] -= items.size[item]
     if len(links.target) and slot < unplaced(tree):
         _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, 1.0)
 
@@ -340,8 +336,7 @@ def attach(
 def detach(tree: CapacityTree, links: LinkRoom, pairs: Pairs, items: Items, item: int) -> None:
     """Take an item off its slot."""
     slot = items.slot[item]
-    leave(items.first, items.chain, slot, item)
-    items.free[slot] += items.size[item]
+    discharge(items.free, items.first, items.chain, slot, item, items.size[item])
     items.slot[item] = NONE
     if len(links.target) and slot < unplaced(tree):
         _use_links(tree, links, pairs.node[items.pair[item]], items.rate[item], slot, -1.0)
@@ -402,19 +397,12 @@ def place_cheapest(
     search: Search,
 ) -> bool:
     """Put an item without a place on its cheapest near slot with room; false when there is none."""
-    pair = items.pair[item]
-    if items.size[item] > pairs.largest:
+    pair, size = items.pair[item], items.size[item]
+    need = needed(size, pairs.minimum, 1.0)
+    if not fits(math.inf, size, need, pairs.largest):
         return False
     slot, cost = cheapest_with_room(
-        tree,
-        links,
-        pairs,
-        pair,
-        items.rate,
-        items.weights,
-        item,
-        max(items.size[item], pairs.minimum),
-        search,
+        tree, links, pairs, pair, items.rate, items.weights, item, need, search
     )
     if slot == NONE:
         return False

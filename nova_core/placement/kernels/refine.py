@@ -28,6 +28,7 @@ from nova_core.placement.kernels.items import (
     unplaced,
 )
 from nova_core.placement.kernels.residents import AFTER
+from nova_core.placement.kernels.rules import needed
 from nova_core.placement.kernels.tuning import (
     DEEP_EFFORT,
     DEEP_EFFORT_IN_ALL,
@@ -85,7 +86,7 @@ def _elsewhere(
     candidate, candidate_cost = candidates.slot, candidates.cost
     here, nowhere = left.slot, unplaced(tree)
     limited = len(links.target) + len(pairs.needs) > 0
-    need = max(items.size[resident], pairs.minimum)
+    need = needed(items.size[resident], pairs.minimum, 1.0)
     target = NONE
     if left.room >= need and not (
         limited and here != nowhere and not may_host(tree, links, pairs, pair, rate[resident], here)
@@ -128,7 +129,7 @@ def improve(
     limited = len(links.target) + len(pairs.needs) > 0
 
     here, cost_here = slot_of[item], cost_of[item]
-    need = max(size[item], minimum)
+    need = needed(size[item], minimum, 1.0)
     left = _Left(here, free[here] + size[item])
     best = EPSILON
     best_slot = best_resident = best_target = NONE
@@ -198,7 +199,7 @@ def improve_deep(
     limited = len(links.target) + len(pairs.needs) > 0
 
     here, cost_here = slot_of[item], cost_of[item]
-    need = max(size[item], minimum)
+    need = needed(size[item], minimum, 1.0)
     left = _Left(here, free[here] + size[item])
     best = EPSILON
     slots = (NONE, NONE, NONE)
@@ -221,7 +222,7 @@ def improve_deep(
             tried += 1
             if free[slot] + size[other] < need:
                 continue
-            other_need = max(size[other], minimum)
+            other_need = needed(size[other], minimum, 1.0)
             gain2 = gain + cost_of[other]
             for k2 in range(begin[other], end[other]):
                 second_cost, second = candidate_cost[k2], candidate[k2]
@@ -332,7 +333,7 @@ def _fits_now(
     nowhere, minimum = unplaced(tree), pairs.minimum
     for item in range(items.used[0]):
         if slot_of[item] == nowhere:
-            need = max(size[item], minimum)
+            need = needed(size[item], minimum, 1.0)
             for k in range(begin[item], end[item]):
                 slot = candidate[k]
                 if free[slot] >= need and may_host(

@@ -5,8 +5,8 @@ Residents are joins or pieces of joins; places are slots of a tree or nodes of a
 
 from __future__ import annotations
 
-from nova_core.borrowing import borrowing
-from nova_core.model.problem import Ints
+from nova_core.borrowing import borrowing, inlined
+from nova_core.model.problem import Floats, Ints
 from nova_core.placement.kernels.capacity_tree import NONE
 
 # Columns of ``chain``: the residents before and after one in its place's list.
@@ -40,6 +40,22 @@ def leave(first: Ints, chain: Ints, place: int, resident: int) -> None:
         chain[before, AFTER] = after
     if after != NONE:
         chain[after, BEFORE] = before
+
+
+@inlined
+def charge(free: Floats, first: Ints, chain: Ints, place: int, resident: int, size: float) -> None:
+    """`enter` a resident, which takes so much of what is free there, tuples/s."""
+    enter(first, chain, place, resident)
+    free[place] -= size
+
+
+@inlined
+def discharge(
+    free: Floats, first: Ints, chain: Ints, place: int, resident: int, size: float
+) -> None:
+    """`leave`, and give back what was taken."""
+    leave(first, chain, place, resident)
+    free[place] += size
 
 
 @borrowing

@@ -85,9 +85,11 @@ LIVE_CUT_POSITIONS = 8
 # room is likely to change.
 AHEAD = 32
 LEVELS_AHEAD = 4
-# Of a rebalance: near hosts whose residents may make way, and residents of each that are tried.
-SWAPS = 8
-SWAP_RESIDENTS = 4
+# Of a rebalance: near hosts that are looked at, and residents of each that may make way. With 8 and
+# 4, after 300 random events on 80 nodes, one objective in fifteen stayed more than 1.025 times that
+# of a plan from scratch; with these none in sixty, for three times the time.
+SWAPS = 32
+SWAP_RESIDENTS = 8
 # Of a query: hosts near each virtual position, and candidates of each operator in all.
 TREE_NEARBY = 6
 TREE_CANDIDATES = 24

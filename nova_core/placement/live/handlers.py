@@ -471,19 +471,19 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
         budget -= _rebalance_linked(placer, linked.tolist(), budget)
     whole = np.flatnonzero(alive & (o.host[: o.used] != IN_PIECES))
     loss = kernels.losses(s.tables, whole)
-    # The queue is in the order of upper bounds of gains.
+    # The queue is in the order of upper bounds of gains, but for what is linked.
     queue = [(-value, pair) for value, pair in zip(loss.tolist(), whole.tolist(), strict=True)]
     heapq.heapify(queue)
     while queue and budget > 0:
         most, pair = heapq.heappop(queue)
-        if -most <= placer.threshold(pair, 0.0) or placer.is_pinned(pair) or placer.rests(pair):
+        if placer.is_pinned(pair) or placer.rests(pair):
+            continue
+        # What is linked may gain more: its virtual position is best with those of all it is with.
+        if -most <= placer.threshold(pair, 0.0) and not o.row.item(pair, LINKED):
             continue
         if int(o.host[pair]) == IN_PIECES or pair in s.changed:
             continue
-        if placer.improve(pair):
-            budget -= 1
-        elif budget > 1 and _swap(placer, pair):
-            budget -= 2
+        budget -= _move_or_swap(placer, pair, budget)
 
 
 def _rebalance_linked(placer: Placer, linked: list[int], budget: int) -> int:
@@ -505,22 +505,36 @@ def _rebalance_linked(placer: Placer, linked: list[int], budget: int) -> int:
     return made
 
 
-def _swap(placer: Placer, pair: int) -> bool:
-    """Move a whole join to a near host whose resident goes elsewhere, if both together gain.
+def _move_or_swap(placer: Placer, pair: int, most: int) -> int:
+    """Move a whole join to a near host with room, or to one whose resident goes elsewhere.
 
-    The resident goes to the cheapest host with room, or to the host that the join leaves.
+    The resident goes to the cheapest host with room, or to the host that the join leaves; both
+    together must gain.
+
+    Returns:
+        How many moves it took: 0, 1, or 2 if so many may be made.
     """
     s, o = placer.state, placer.state.operators
     share = s.whole_share(pair)
+    if share.size > s.largest:
+        return 0
     here, now = int(o.host[pair]), placer.cost(pair)
-    need = placer.need(share.size)
-    best, choice = 0.0, None
-    for node, cost in placer.near(pair, WHOLE, -math.inf, tuning.SWAPS):
-        gain = now - cost
-        if gain <= best + placer.threshold(pair, now):
+    need, own = placer.need(share.size), placer.threshold(pair, now)
+    near = dict(placer.near(pair, WHOLE, need, tuning.SWAPS))
+    if most > 1:
+        near.update(placer.near(pair, WHOLE, -math.inf, tuning.SWAPS))
+    best, choice = 1e-9 * now, None
+    for node, cost in sorted(near.items(), key=lambda one: one[1]):
+        gain = now - cost - own
+        if gain <= best:
             break
         if node == here or s.nodes.capacity[node] < need or not s.links_fit(pair, node, share):
             continue
+        if s.nodes.free[node] >= need:
+            best, choice = gain, (node, NOWHERE, NOWHERE)
+            break
+        # What makes way may be linked with it, and then costs what it costs with it there.
+        s.point(pair, node)
         for other in placer.movable(node)[: tuning.SWAP_RESIDENTS]:
             if o.host[other] == IN_PIECES or placer.rests(other):
                 continue
@@ -528,7 +542,7 @@ def _swap(placer: Placer, pair: int) -> bool:
             if s.nodes.free[node] + other_share.size < need:
                 continue
             other_now = placer.cost(other)
-            margin = placer.threshold(pair, now) + placer.threshold(other, other_now)
+            margin = placer.threshold(other, other_now)
             places = []
             alternative = placer.elsewhere(other, node)
             if alternative is not None:
@@ -539,16 +553,18 @@ def _swap(placer: Placer, pair: int) -> bool:
                 places.append((here, placer.cost_on(other, WHOLE, here)))
             for target, target_cost in places:
                 total = gain + other_now - target_cost - margin
-                if total > max(best, 1e-9 * now):
+                if total > best:
                     best, choice = total, (node, other, target)
+        s.point(pair, here)
     if choice is None:
-        return False
+        return 0
     node, other, target = choice
     s.detach(pair)
-    s.detach(other)
-    s.attach(other, target)
+    if other != NOWHERE:
+        s.detach(other)
+        s.attach(other, target)
     s.attach(pair, node)
-    return True
+    return 1 if other == NOWHERE else 2
 
 
 def check_problem(state: LiveState) -> None:

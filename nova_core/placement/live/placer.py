@@ -19,6 +19,7 @@ from nova_core.placement.cutting import Cut
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
+from nova_core.placement.kernels.rules import cut_step, halved_side, needed
 from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
@@ -82,7 +83,7 @@ class Placer:
 
     def need(self, size: float) -> float:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
-        return max(size, self.state.c_min) * (1 - SLACK)
+        return needed(size, self.state.c_min, 1 - SLACK)
 
     def cheapest(self, operator: int, weights: Floats, share: Share) -> Choice | None:
         """The cheapest near host with room for a share of an operator, and its cost there."""
@@ -167,45 +168,57 @@ class Placer:
         """
         s = self.state
         whole = s.whole_share(operator)
-        fitted = self._refit(operator, placed, whole)
-        if fitted is not None:
-            s.attach(operator, fitted, whole)
+        resized = self._resized(operator, placed, whole)
+        if resized is not None and self._fits_there(operator, resized, whole):
+            s.attach(operator, resized, whole)
             return
         if self.is_pinned(operator) and not overload:
-            size = s.size(operator)
-            nodes = placed.nodes if isinstance(placed, Pieces) else (placed,)
-            free = math.fsum(max(0.0, s.nodes.free[node]) for node in nodes)
+            lacks = 0.0 if resized is None else self._lacks(operator, resized, whole)
             raise NoRoomError(
-                f"{s.names[operator]}: pinned where its {size:g} tuples/s no longer fit",
-                max(0.0, size - free),
+                f"{s.names[operator]}: pinned where its {whole.size:g} tuples/s no longer fit",
+                lacks or whole.size,
             )
         self.place(operator, overload)
 
-    def _refit(self, operator: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
-        """The same placement under present rates; None where it does not fit."""
-        s = self.state
+    def _resized(self, operator: int, placed: int | Pieces, whole: Share) -> int | Pieces | None:
+        """The same placement under present rates; None where it would be cut otherwise."""
         if not isinstance(placed, Pieces):
-            size = whole.size
-            fits = size <= self._largest and self._fits(operator, placed, whole, size)
-            return placed if fits else None
-        grid = len(placed.left), len(placed.right)
+            return placed
+        s, grid = self.state, (len(placed.left), len(placed.right))
         for sigma in (s.sigma, *s.finer_sigmas):
-            rates = self._partitions(operator, whole, sigma, placed)
-            if (len(rates[0]), len(rates[1])) == grid:
-                break
-        else:
-            return None
-        placed = replace(placed, left=rates[0], right=rates[1])
+            left, right = self._partitions(operator, whole, sigma, placed)
+            if (len(left), len(right)) == grid:
+                return replace(placed, left=left, right=right)
+        return None
+
+    def _parts(self, placed: int | Pieces, whole: Share) -> Iterator[tuple[int, Share, float]]:
+        """What nodes take of an operator, and the greatest instance there, tuples/s."""
+        if not isinstance(placed, Pieces):
+            yield placed, whole, whole.size
+            return
         greatest: dict[int, float] = {}
         for piece in placed.pieces:
             size = placed.share(piece, whole).size
             greatest[piece.node] = max(size, greatest.get(piece.node, 0.0))
-        if max(greatest.values()) > s.largest:
-            return None
         for node, share in placed.shares(whole).items():
-            if not self._fits(operator, node, share, greatest[node]):
-                return None
-        return placed
+            yield node, share, greatest[node]
+
+    def _fits_there(self, operator: int, placed: int | Pieces, whole: Share) -> bool:
+        """Whether an operator has room where it is to be placed."""
+        if not isinstance(placed, Pieces):
+            return whole.size <= self._largest and self._fits(operator, placed, whole, whole.size)
+        return all(
+            greatest <= self._largest and self._fits(operator, node, share, greatest)
+            for node, share, greatest in self._parts(placed, whole)
+        )
+
+    def _lacks(self, operator: int, placed: int | Pieces, whole: Share) -> float:
+        """Tuples/s that nodes lack for an operator, and its instances have too many."""
+        s = self.state
+        return math.fsum(
+            max(0.0, s.lack(node, share.size, greatest), greatest - s.largest)
+            for node, share, greatest in self._parts(placed, whole)
+        )
 
     def _fits(self, operator: int, node: int, share: Share, greatest: float) -> bool:
         """Whether a node has room for a share, of which one instance is the greatest, tuples/s."""
@@ -293,7 +306,7 @@ class Placer:
         """
         s, best = self.state, None
         for side, count in enumerate(piece.shape):
-            step = max(1, -(-count // tuning.LIVE_CUT_POSITIONS))
+            step = cut_step(count, tuning.LIVE_CUT_POSITIONS)
             for at in range(step, count, step):
                 parts = piece.split(side, at)
                 first, second = sorted(
@@ -311,7 +324,7 @@ class Placer:
         smallest = self.need(min(cut.left) + min(cut.right))
         if piece.cells == 1 or s.index.most_room(s.requirement(operator)) < smallest:
             return ()
-        side = 0 if piece.shape[0] >= piece.shape[1] else 1
+        side = halved_side(*piece.shape)
         return piece.split(side, piece.shape[side] // 2)
 
     # --- when nothing fits ------------------------------------------------------------------------
@@ -423,8 +436,8 @@ class Placer:
     def improve_all(self, some: Sequence[int]) -> None:
         """`improve` operators one after the other, in batches where room and gain alone decide."""
         some, linked = self._apart(some)
-        for group in self.state.demand.groups(linked):
-            self._improve_together(group)
+        if linked:
+            self._improve_linked(self.state.demand.groups(linked))
         if not self._room_and_gain_decide:
             for one in some:
                 self.improve(one)
@@ -434,6 +447,21 @@ class Placer:
                 self.state.settle(run, self.limits)
             if other is not None:
                 self.improve(other)
+
+    def _improve_linked(self, groups: Sequence[list[int]]) -> None:
+        """Improve operators of queries, in one step as long as all of them may move."""
+        s, policy, waiting = self.state, self.policy, list[list[int]]()
+        restricted = bool(self.pinned or policy.cooldown or self.state_bytes)
+        limited = math.isfinite(self._largest)
+        for group in groups:
+            apart = restricted or not s.cuts.keys().isdisjoint(group)
+            if apart or (limited and any(s.size(one) > self._largest for one in group)):
+                s.improve_trees(waiting, self.limits)
+                waiting = []
+                self._improve_together(group)
+            else:
+                waiting.append(group)
+        s.improve_trees(waiting, self.limits)
 
     def _improve_together(self, group: list[int]) -> None:
         """`improve` operators of a query, all at once and then one by one."""

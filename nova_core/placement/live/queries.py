@@ -69,8 +69,8 @@ class _Use:
     users: dict[int, str] = field(default_factory=dict)
 
     def key_at(self, rate: float) -> Any:
-        """Its key at another rate; what is not shared has the same."""
-        return self.key if len(self.key) == 2 else (*self.key[:2], rate, *self.key[3:])
+        """Its key at another rate."""
+        return (*self.key[:2], rate, *self.key[3:])
 
     def set(self, key: Any, rate: float) -> None:
         """Give it another key and rate."""
@@ -82,7 +82,7 @@ class _Use:
 Inputs = tuple[tuple[int, _Use | None], ...]
 
 
-class _Body(NamedTuple):
+class _Body(msgspec.Struct, frozen=True, eq=False):
     """A placed operator besides its place.
 
     Attributes:
@@ -298,22 +298,28 @@ class QueryDemand:
 
     def groups(self, some: Iterable[int]) -> list[list[int]]:
         """Operators that feed each other, producers first."""
-        left, found = dict.fromkeys(self.order(some)), []
-        bodies = self._bodies
-        while left:
-            open_, group = [next(iter(left))], []
-            del left[open_[0]]
+        ordered, bodies = self.order(some), self._bodies
+        group_of = dict.fromkeys(ordered, -1)
+        count = 0
+        for first in ordered:
+            if group_of[first] >= 0:
+                continue
+            group_of[first] = count
+            open_ = [first]
             while open_:
-                one = open_.pop()
-                group.append(one)
-                body = bodies[one]
-                others = [other for other, _ in body.inputs]
-                others += [reader for (reader, _), _ in body.readers]
-                for other in others:
-                    if other in left:
-                        del left[other]
+                body = bodies[open_.pop()]
+                for other, _ in body.inputs:
+                    if group_of.get(other) == -1:
+                        group_of[other] = count
                         open_.append(other)
-            found.append(sorted(self.order(group), key=lambda one: bodies[one].depth))
+                for (other, _), _ in body.readers:
+                    if group_of.get(other) == -1:
+                        group_of[other] = count
+                        open_.append(other)
+            count += 1
+        found: list[list[int]] = [[] for _ in range(count)]
+        for one in sorted(ordered, key=lambda one: bodies[one].depth):
+            found[group_of[one]].append(one)
         return found
 
     def order(self, some: Iterable[int]) -> list[int]:
@@ -389,7 +395,10 @@ class QueryDemand:
         if event.joins is not UNSET and event.joins:
             raise ProblemError(f"{where}: joins: {self.lacks}; its stream tells who reads it")
         stream = event.source.stream
-        self._s.put(self._sources.setdefault(stream, {}), row, None)
+        s = self._s
+        if stream not in self._sources:
+            s.put(self._sources, stream, {})
+        s.put(self._sources[stream], row, None)
         self._expand_anew(placer, self._readers.get(stream, {}), overload)
 
     def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
@@ -397,12 +406,14 @@ class QueryDemand:
         s, stream = self._s, self._s.sources.stream[source]
         s.drop(self._sources[stream], source)
         readers = self._readers.get(stream, {})
-        if readers and not self._sources[stream]:
-            query = self._queries[min(readers)].id
-            raise ProblemError(
-                f"the event would leave stream {stream!r}, which query {query!r} reads, without a "
-                "source"
-            )
+        if not self._sources[stream]:
+            if readers:
+                query = self._queries[min(readers)].id
+                raise ProblemError(
+                    f"the event would leave stream {stream!r}, which query {query!r} reads, "
+                    "without a source"
+                )
+            s.drop(self._sources, stream)
         self._expand_anew(placer, readers, overload)
 
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
@@ -412,6 +423,11 @@ class QueryDemand:
         numbers = sorted(self._readers.get(s.sources.stream[source], {}))
         rates = self._new_rates(numbers)
         if rates is None:
+            # Keys do not tell the rates of sources: what reads this one is not as it was.
+            for number in numbers:
+                for use in self._uses[number].values():
+                    if -1 - source in use.key[1]:
+                        self._unshare(use)
             self._expand_anew(placer, numbers, overload)
             return
         self._set_use_rates(rates)
@@ -542,8 +558,7 @@ class QueryDemand:
             from nova_core.io.binding import bound_queries
 
             (query,) = bound_queries(replace(s.base, queries=(query,)), where)
-        streams = {stream for stream, sources in self._sources.items() if sources}
-        check_query(query, streams, s.node_index, where)
+        check_query(query, self._sources.keys(), s.node_index, where)
         for operator in query.operators:
             check_zone_names(operator.zones, f"{where}: zones of {operator.id!r}")
         self._expand_anew(placer, [self._register(query)], overload)
@@ -618,13 +633,17 @@ class QueryDemand:
         """
         s, some = self._s, sorted(numbers)
         expanded = [] if ends else [(number, self._expanded(number)) for number in some]
-        change = _Change(before=self._release(some))
+        change = _Change(before={number: self._uses[number] for number in some})
         results: list[tuple[int, Inputs]] = [(number, ()) for number in some if ends]
         for number, expansion in expanded:
             results.append((number, self._adopt(number, expansion, change)))
-        had = {use.operator for use in change.before.values() if use.operator in self._bodies}
+        if ends:
+            for number in some:
+                self._release(number, change.before[number].values(), change)
         gone = [
-            one for one in sorted(had - change.bodies.keys()) if not self._bodies[one].use.users
+            one
+            for one in sorted(change.touched - change.bodies.keys())
+            if one in self._bodies and not self._bodies[one].use.users
         ]
         for one in gone:
             s.detach(one)
@@ -636,8 +655,8 @@ class QueryDemand:
         for one, like in change.like.items():
             if (host := s.operators.row.item(like, HOST)) >= 0:
                 placed[one] = host
-        used = {use.operator for number in some for use in self._uses[number].values()}
-        renamed = self._name(((had | used) - set(gone)) & self._bodies.keys(), change)
+        called = (change.touched | change.bodies.keys()) & self._bodies.keys()
+        renamed = self._name(called, change)
         rewired |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
         for one in self.order(rewired):
             s.changed.keep_one(one)
@@ -649,17 +668,17 @@ class QueryDemand:
         placer.place_all(placer.largest_first(new), overload)
         placer.improve_all(concerned)
 
-    def _release(self, numbers: Sequence[int]) -> dict[tuple[int, str], _Use]:
-        """Have queries use nothing any more; what they used, by query and name."""
-        s, before = self._s, {}
-        for number in numbers:
-            for local, use in self._uses[number].items():
-                before[number, local] = use
-                s.drop(use.users, number)
-                if not use.users:
-                    s.drop(self._shared, use.key)
-            s.put(self._uses, number, {})
-        return before
+    def _release(self, number: int, uses: Iterable[_Use], change: _Change) -> None:
+        """Have a query not do something any more; what no query does cannot be shared."""
+        for use in uses:
+            self._s.drop(use.users, number)
+            if not use.users:
+                self._unshare(use)
+            change.touched.add(use.operator)
+
+    def _unshare(self, use: _Use) -> None:
+        if self._shared.get(use.key) is use:
+            self._s.drop(self._shared, use.key)
 
     def _adopt(self, number: int, expansion: Expansion, change: _Change) -> Inputs:
         """Have a query use what there is, and what is new; what its sink receives."""
@@ -667,25 +686,25 @@ class QueryDemand:
         rows, uses = expansion.rows, dict[str, _Use]()
         used: list[_Use | None] = []
         tokens: list[int] = []
-        runs: list[int] = []
-        results: Inputs = ()
         for index, row in enumerate(rows):
-            inputs = tuple((runs[one], used[one]) for one in row.inputs)
             if row.kind in (SOURCE, SINK):
                 tokens.append(-1 - row.source)
-                runs.append(FIRST_SOURCE - row.source)
                 used.append(None)
-                results = inputs
                 continue
-            local, read = row.id[skip:], tuple(tokens[one] for one in row.inputs)
-            key: Any = (number, local)
-            if row.does is not None:
-                rule = None if row.rule is ANY_NODE else row.rule
-                key = (row.does, read, row.rate, row.partial, rule)
+            local = row.id[skip:]
+            rule = None if row.rule is ANY_NODE else row.rule
+            # What is not shared is known by its name.
+            does = (number, local) if row.does is None else row.does
+            key = (does, tuple([tokens[one] for one in row.inputs]), row.rate, row.partial, rule)
             use = self._shared.get(key)
             if use is None:
+                inputs = _read(rows, used, row)
                 body = row.root == index
-                operator = self._row_for(number, local, row, change) if body else runs[row.root]
+                operator = (
+                    self._row_for(number, local, row, change)
+                    if body
+                    else _runs(rows, used, row.root)
+                )
                 s.set(self._next, 1, self._next[1] + 1)
                 use = _Use(self._next[1], key, row.logical, operator, row.rate)
                 s.put(self._shared, key, use)
@@ -703,11 +722,17 @@ class QueryDemand:
                         depth=1 + max((one.depth for one in above), default=0),
                         before=sum(ways),
                     )
-            s.put(use.users, number, local)
+            else:
+                change.kept.add(use.operator)
+            if use.users.get(number) != local:
+                s.put(use.users, number, local)
+                change.touched.add(use.operator)
             uses[local] = use
             tokens.append(use.token)
-            runs.append(use.operator)
             used.append(use)
+        now = set(uses.values())
+        before = change.before.get(number, {}).values()
+        self._release(number, [use for use in before if use not in now], change)
         s.put(self._uses, number, uses)
         sources, arriving = [row.source for row in rows], rows[-1].inputs
         emits = tuple(rows[one].emits for one in arriving)
@@ -715,7 +740,7 @@ class QueryDemand:
         e = expansion
         trace = _Trace(used, sources, emits, e.emissions, e.emitters, e.partials)
         s.put(self._traces, number, trace)
-        return results
+        return _read(rows, used, rows[-1])
 
     def _check_sink(self, number: int, arriving: Sequence[Rule]) -> None:
         """Refuse a query whose sink is where tuples may not be."""
@@ -730,10 +755,13 @@ class QueryDemand:
         """The row of an operator that no query has yet: what the query had by that name, or new."""
         if row.id in change.known:
             return change.known[row.id]
-        s, old = self._s, change.before.get((number, local))
+        s, old = self._s, change.before.get(number, {}).get(local)
         here = old.operator if old is not None else NOWHERE
-        if here in self._bodies and here not in change.bodies and not self._bodies[here].use.users:
-            return here
+        if here in self._bodies and here not in change.bodies and here not in change.kept:
+            use = self._bodies[here].use
+            if use.users.keys() <= change.before.keys():
+                self._unshare(use)
+                return here
         new = s.add_operator(row.id, number, (0.0, 0.0, 0.0))
         change.new.append(new)
         if here in self._bodies:
@@ -777,8 +805,10 @@ class QueryDemand:
         by_rate = s.objective == "network-usage"
         for one in changed:
             old = self._bodies.get(one)
-            body = (bodies.get(one) or self._bodies[one])._replace(
-                readers=tuple(of(one).items()), after=old.after if old else 0
+            body = msgspec.structs.replace(
+                bodies.get(one) or self._bodies[one],
+                readers=tuple(of(one).items()),
+                after=old.after if old else 0,
             )
             if by_rate or old is None or old.linked_with != body.linked_with:
                 rewired.add(one)
@@ -802,7 +832,7 @@ class QueryDemand:
             after = sum(bodies[to].after if to >= 0 else 1 for (to, _), _ in body.readers)
             if after == body.after:
                 continue
-            s.put(bodies, one, body._replace(after=after))
+            s.put(bodies, one, msgspec.structs.replace(body, after=after))
             affected.add(one)
             for other, _ in body.inputs:
                 if other >= 0:
@@ -836,15 +866,30 @@ class _Change:
         before: what these queries used, by query and name.
         known: rows of operators by name, while a plan is taken over.
         bodies: operators that do something else than before, or are new.
+        kept: operators that a query uses as before, or uses that were there.
+        touched: operators that other queries use than before, or under other names.
         new: rows of those that are new.
         like: of the new ones, whose place they start at.
     """
 
-    before: dict[tuple[int, str], _Use] = field(default_factory=dict)
+    before: dict[int, dict[str, _Use]] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
     bodies: dict[int, _Body] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
+    touched: set[int] = field(default_factory=set)
     new: list[int] = field(default_factory=list)
     like: dict[int, int] = field(default_factory=dict)
+
+
+def _runs(rows: list[Row], used: Sequence[_Use | None], one: int) -> int:
+    """The operator that a row is, or runs with; of a source `FIRST_SOURCE` less the source."""
+    use = used[one]
+    return FIRST_SOURCE - rows[one].source if use is None else use.operator
+
+
+def _read(rows: list[Row], used: Sequence[_Use | None], row: Row) -> Inputs:
+    """What a row reads."""
+    return tuple((_runs(rows, used, one), used[one]) for one in row.inputs)
 
 
 class _Sources:

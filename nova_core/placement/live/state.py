@@ -16,6 +16,7 @@ from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
 from nova_core.model.requirements import ANY_NODE, Rule, met_by, stream_rules
 from nova_core.model.verify import TOLERANCE
+from nova_core.placement.host_index import HostIndex
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
 from nova_core.placement.kernels.live import hosts as kernels
@@ -38,10 +39,9 @@ from nova_core.placement.kernels.live.tables import (
     Tables,
     shared,
 )
-from nova_core.placement.kernels.live.trees import place_tree
+from nova_core.placement.kernels.live.trees import improve_trees, place_tree
 from nova_core.placement.kernels.ranking import busiest_sinks
 from nova_core.placement.live.demand import Demand, LogicalLink
-from nova_core.placement.live.index import HostIndex
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
     IN_PIECES,
@@ -539,6 +539,11 @@ class LiveState(Undoable):
         if self.operators.row.item(operator, LINKED):
             kernels.point_at(self.tables, operator, old)
 
+    def point(self, operator: int, node: int) -> None:
+        """Have the links of an operator's neighbours end at a node, while that is tried."""
+        if self.operators.row.item(operator, LINKED):
+            kernels.point_at(self.tables, operator, node)
+
     def settle(
         self, some: list[int], limits: Floats, recompute: bool = False, leave: bool = False
     ) -> int:
@@ -590,17 +595,40 @@ class LiveState(Undoable):
             How many have a host now.
         """
         rows, result = np.array(some), np.empty((len(some), 4))
-        needed = [self.requirement(one) for one in some] if self.requirements else [0] * len(some)
         self.changed.reserve(len(some))
-        placed: int = place_tree(self.tables, rows, np.array(needed), limits, result)
-        self.on_undo(self._unsettle, rows, result, len(some))
+        placed: int = place_tree(self.tables, rows, self._needed(some), limits, result)
+        self._settled(rows, result)
+        return placed
+
+    def improve_trees(self, groups: Sequence[list[int]], limits: Floats) -> None:
+        """Move whole operators of queries where that gains enough, see `kernels.live.trees`.
+
+        Args:
+            groups: operators of each query, producers before consumers.
+            limits: see `kernels.live.tables.Limits`.
+        """
+        rows, bounds = _in_a_row(groups)
+        moved, result = np.empty(2 * len(rows), np.int64), np.empty((2 * len(rows), 4))
+        self.changed.reserve(len(rows))
+        needed = self._needed(rows.tolist())
+        improve_trees(self.tables, rows, bounds, needed, limits, moved, result)
+        self._settled(moved, result)
+
+    def _needed(self, some: list[int]) -> Ints:
+        """(k,) the numbers of operators' requirements."""
+        if not self.requirements:
+            return np.zeros(len(some), np.int64)
+        return np.array([self.requirement(one) for one in some], np.int64)
+
+    def _settled(self, some: Ints, result: Floats) -> None:
+        """Note what kernels moved, see `kernels.live.trees.place_tree`."""
+        self.on_undo(self._unsettle, some, result, len(some))
         if self.overloaded or self.short or self.c_min:
             for old, new, _, _ in result.tolist():
                 if old != new:
                     for node in (int(old), int(new)):
                         if node >= 0:
                             self.note_load(node)
-        return placed
 
     def add_operator(
         self, name: str, logical: int, rates: Sequence[float], legs: Sequence[Leg] = ()
@@ -686,7 +714,9 @@ class LiveState(Undoable):
         """Have the legs of an operator's neighbours end where its pieces are, or nowhere."""
         if self.operators.row.item(operator, LINKED):
             for other in self.neighbours(operator):
-                self.link(other)
+                # Legs may still end at what an event has ended.
+                if self.operators.alive.item(other):
+                    self.link(other)
 
     def emit(self, sink: int, rate: float) -> None:
         """Add to the rate that arrives at a sink, tuples/s; below 0 to reduce it."""
@@ -707,8 +737,9 @@ class LiveState(Undoable):
         alone = (row[:, LINKED] == 0) & (row[:, LEGS] <= 3)
         if alone.any():
             kernels.recompute_points(self.tables, rows[alone])
-        for group in self.demand.groups(rows[~alone].tolist()):
-            relax_points(self.tables, np.array(group))
+        linked = rows[~alone].tolist()
+        if linked:
+            relax_points(self.tables, *_in_a_row(self.demand.groups(linked)))
 
     @property
     def breaks(self) -> tuple[str, ...]:
@@ -717,6 +748,12 @@ class LiveState(Undoable):
             return self.given_breaks
         full = (self.overloaded, self.short, self.overfull)
         return (*self.given_breaks, *(n for n, over in zip(_OVERLOADS, full, strict=True) if over))
+
+
+def _in_a_row(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """(m,) operators of all groups, and (g + 1,) where each begins."""
+    bounds = np.cumsum([0, *map(len, groups)])
+    return np.array([one for group in groups for one in group], np.int64), bounds
 
 
 # Constraints that events break and restore: of `overloaded`, `short` and `overfull`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,8 @@ from nova_core.placement.partitioning import (
 from nova_core.placement.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
-    from nova_core.placement.queries.kernels.assign import Bodies
+    from nova_core.placement.kernels.live.tables import Tables
+    from nova_core.placement.queries.instance_rows import InstanceRows
     from nova_core.strategies.nova_parameters import NovaParameters
 
 # Small inputs afford more: candidates, orders, and aggregates both split and whole.
@@ -76,19 +78,35 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
 def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _Attempt:
     refine = p.refine is not False
     best: _Attempt | None = None
-    for split in (True, False) if p.split_aggregates else (False,):
-        rewriting = Rewriting(p.push_filters, split, p.share_operators)
+    for rewriting in _rewritings(problem, p):
         graph = graph_of(problem, rewriting)
-        small = len(graph.bodies) <= FEW_BODIES
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):
             attempt = _Attempt(problem, rewriting, p, sigma, start)
             if best is None or attempt.better_than(best):
                 best = attempt
-        if not small or not graph.partial.any():
-            break
     assert best is not None  # there is at least one
     return best
+
+
+def _rewritings(problem: Problem, p: NovaParameters) -> Iterator[Rewriting]:
+    """How queries are rewritten: all that is allowed, and less where that may cost less.
+
+    What is placed once serves several queries from one place. Where every source's way to every
+    sink counts, each query may do better with an operator of its own.
+    """
+    all_of_it = Rewriting(p.push_filters, p.split_aggregates, p.share_operators)
+    apart = all_of_it._replace(share_operators=False)
+    some = [all_of_it]
+    if p.share_operators and p.objective == "source-latency":
+        operators = [len(graph_of(problem, one)) for one in (all_of_it, apart)]
+        if operators[0] < operators[1]:
+            some.append(apart)
+    for one in some:
+        yield one
+        graph = graph_of(problem, one)
+        if len(graph.bodies) <= FEW_BODIES and graph.partial.any():
+            yield one._replace(split_aggregates=False)
 
 
 class _Instance(NamedTuple):
@@ -120,7 +138,9 @@ class _Attempt:
         sigma: float | None,
         start: int,
     ) -> None:
-        from nova_core.placement.kernels.capacity_tree import build, search_for
+        from nova_core.placement.host_index import HostIndex
+        from nova_core.placement.kernels.live.host_tree import offered
+        from nova_core.placement.kernels.live.tables import Limits, Places
 
         self._problem, self._p, self._sigma = problem, p, sigma
         self._rewriting = rewriting
@@ -141,19 +161,25 @@ class _Attempt:
             self._needs[graph.bodies] = able.needs
         height = np.zeros(count) if nodes.height is None else nodes.height
         penalty = np.zeros(count) if nodes.penalty is None else nodes.penalty
-        rise = None
-        if height.any() or penalty.any():
-            rise = np.stack([height + penalty, height], axis=1)
-        self._free = np.minimum(nodes.capacity, 1e300)
-        self._tree = build(
-            nodes.position, self._free, np.flatnonzero(self.hosts), rise=rise, meets=able.meets
+        self._places = Places(
+            np.ascontiguousarray(nodes.position), np.stack([height, penalty], axis=1)
         )
-        slot = np.full(count, -1)
-        slot[self._tree.node] = np.arange(len(self._tree.node))
-        from nova_core.placement.queries.kernels.assign import Space
-
-        self._space = Space(nodes.position, height, penalty, slot)
-        self._nearest = search_for(1, 1.0)
+        self._capacity = np.minimum(nodes.capacity, 1e300)
+        self._free = self._capacity.copy()
+        node = np.flatnonzero(self.hosts)
+        rise = (height + penalty)[node]
+        requirements = 0 if able.meets is None else len(able.meets)
+        self._index = HostIndex(
+            np.column_stack([nodes.position[node], rise, self._free[node]]),
+            node,
+            np.empty((0, nodes.position.shape[1])),
+            np.zeros(count, np.int64) if able.meets is None else offered(able.meets),
+            requirements,
+        )
+        self._limit = math.inf if p.bandwidth is None else p.bandwidth
+        # What is larger than an instance may be finds no room, and is cut.
+        self._largest = self._limit * cutting.ROUNDING
+        self._limits = np.array(Limits(0.0, 0.0, p.c_min, self._largest, 1.0))
         self._cuts: dict[int, list[Floats]] = {}
         self._by_key: list[int] = []
         self.missing = 0.0
@@ -162,12 +188,9 @@ class _Attempt:
         small = len(graph.bodies) <= FEW_BODIES
         self._nearby, self._most = (16, 96) if small else (6, 24)
         self._random = np.random.default_rng([p.seed, start]) if start else None
-        limit = math.inf if p.bandwidth is None else p.bandwidth
-        bodies = graph.bodies.tolist()
-        required = graph.required
-        self.instances = [_Instance(one, -1) for one in bodies if required[one] <= limit]
+        self.instances = [_Instance(one, -1) for one in graph.bodies.tolist()]
         self._sweep()
-        self._cut_what_is_left([one for one in bodies if required[one] > limit], limit)
+        self._cut_what_is_left()
         if p.refine is not False:
             self._refine()
         self.score = (self.missing, self._cost())
@@ -186,42 +209,53 @@ class _Attempt:
 
     def _sweep(self) -> float:
         """Place all trees of instances, or place them again where that is better."""
-        from nova_core.placement.queries.kernels.assign import place_trees
+        from nova_core.placement.kernels.live.trees import place_trees
 
         if not self.instances:
             return 0.0
-        bodies = self._bodies()
-        host = np.array([one.node for one in self.instances], np.int64)
-        needs = self._needs[[one.operator for one in self.instances]]
-        order = np.arange(len(bodies.member_at) - 1)
+        rows = self._rows()
+        order = np.arange(len(rows.first) - 1)
         if self._random is None:
-            total = np.add.reduceat(bodies.required[bodies.member], bodies.member_at[:-1])
+            total = np.add.reduceat(rows.operators.rate[rows.some, 0], rows.first[:-1])
             order = np.argsort(-total, kind="stable")
         else:
             self._random.shuffle(order)
-            for body in self._random.permutation(np.flatnonzero(host < 0)).tolist():
-                # One by one, unlike the first attempt, which lets queries choose as a whole.
-                required = float(bodies.required[body])
-                host[body] = self.take(self.instances[body].operator, required)
-                if host[body] >= 0:
-                    self.charge(int(host[body]), required)
-        saved = 0.0
+            self._take_one_by_one(self._random)
+            rows = self._rows()
+        tables, needs = self._tables(rows), self._needs[[one.operator for one in self.instances]]
+        saved, host = 0.0, rows.host
+        may_run = rows.operators.rate[:, :2].sum(axis=1) <= self._largest
         for _ in range(MOST_SWEEPS if self._p.refine is not False else 1):
             gained = place_trees(
-                self._tree, self._space, bodies, needs, host, order, self._nearby, self._most
+                tables,
+                rows.some,
+                rows.first,
+                order,
+                needs,
+                self._limits,
+                self._nearby,
+                self._most,
             )
             saved += gained
-            if gained <= WORTHWHILE * saved and (host >= 0).all():
+            if gained <= WORTHWHILE * saved and (host >= 0)[may_run].all():
                 break
         self._run_on(host)
         return saved
 
-    def _bodies(self) -> Bodies:
-        """Columns of the kernel: instances as trees, with their other links."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import connected_components
+    def _take_one_by_one(self, random: np.random.Generator) -> None:
+        """Place instances apart, unlike the first attempt, which lets queries choose as a whole."""
+        waiting = [row for row, one in enumerate(self.instances) if one.node < 0]
+        for row in random.permutation(waiting).tolist():
+            one = self.instances[row]
+            required = float(self._graph.required[one.operator])
+            node = self.take(one.operator, required) if required <= self._largest else -1
+            if node >= 0:
+                self.instances[row] = one._replace(node=node)
+                self.charge(node, required)
 
-        from nova_core.placement.queries.kernels.assign import Bodies
+    def _rows(self) -> InstanceRows:
+        """Instances as rows of tables."""
+        from nova_core.placement.queries.instance_rows import instance_rows
 
         plan = self.plan()
         links = plan.links
@@ -230,78 +264,37 @@ class _Attempt:
         weight = links.rate if usage else plan.link_weight(self._p.objective)
         if len(weight):
             weight = weight + _TIE * weight.mean() * links.rate / max(links.rate.max(), 1e-300)
-        many = len(self.instances)
         point = self._virtual[[one.operator for one in self.instances]]
-        required = np.zeros(many)
-        inside = links.consumer >= 0
-        np.add.at(required, links.consumer[inside], links.rate[inside])
-        between = inside & (links.producer >= 0)
-        # An instance's first consumer is its parent; the others are ends like sources and sinks.
-        parent = np.full(many, -1)
-        up = np.zeros(many)
-        rows = np.flatnonzero(between)
-        first = rows[np.unique(links.producer[rows], return_index=True)[1]]
-        parent[links.producer[first]] = links.consumer[first]
-        same = rows[links.consumer[rows] == parent[links.producer[rows]]]
-        np.add.at(up, links.producer[same], weight[same])
-        other = np.ones(len(links.rate), bool)
-        other[same] = False
-        mine = [links.producer[other], links.consumer[other]]
-        body, end = np.concatenate(mine), np.concatenate(mine[::-1])
-        heavy = np.tile(weight[other], 2)
-        real = body >= 0
-        body, end, heavy = body[real], end[real], heavy[real]
-        at = np.argsort(body, kind="stable")
-        kids = np.flatnonzero(parent >= 0)
-        kids = kids[np.argsort(parent[kids], kind="stable")]
-        tree = coo_array(
-            (np.ones((parent >= 0).sum()), (np.flatnonzero(parent >= 0), parent[parent >= 0])),
-            shape=(many, many),
-        )
-        component = connected_components(tree, directed=False)[1]
-        depth = self._depth(parent)
-        members = np.lexsort((-depth, component))
-        bounds = np.arange(many + 1)
-        return Bodies(
-            required=required,
-            room=np.maximum(required, self._p.c_min),
-            point=np.ascontiguousarray(point),
-            parent=parent,
-            weight=up,
-            child=kids,
-            child_at=np.searchsorted(parent[kids], bounds),
-            end=end[at],
-            end_weight=heavy[at],
-            end_at=np.searchsorted(body[at], bounds),
-            member=members,
-            member_at=np.searchsorted(component[members], np.arange(component.max() + 2)),
-        )
+        return instance_rows(plan, weight, point)
 
-    @staticmethod
-    def _depth(parent: Ints) -> Ints:
-        """Links from each instance to the root of its tree."""
-        depth, above = np.zeros(len(parent), np.int64), parent.copy()
-        while (above >= 0).any():
-            depth += above >= 0
-            above = np.where(above >= 0, parent[above], -1)
-        return depth
+    def _tables(self, rows: InstanceRows) -> Tables:
+        """All tables; what is free stays as it is."""
+        from nova_core.placement.kernels.live.tables import Loads, Tables
+        from nova_core.placement.kernels.residents import enter_all
+
+        nodes = len(self._free)
+        loads = Loads(self._capacity, self._free, np.full(nodes, -1), np.zeros(nodes, np.int64))
+        host = rows.host
+        placed = np.flatnonzero(host >= 0)
+        enter_all(loads.first, rows.operators.chain, host[placed], placed)
+        return Tables(self._index.tree, self._places, loads, rows.operators, rows.legs, rows.kept)
 
     def _refine(self) -> None:
         """Place queries with pieces again, then move and swap single instances of small inputs."""
-        from nova_core.placement.queries.kernels.assign import improve
+        from nova_core.placement.kernels.live.swaps import improve
 
         if self._breaks or not self.instances:
             return
         if self._cuts:
             self._sweep()
         if len(self.instances) <= FEW_BODIES:
-            bodies = self._bodies()
-            host = np.array([one.node for one in self.instances], np.int64)
+            rows = self._rows()
+            tables = self._tables(rows)
             needs = self._needs[[one.operator for one in self.instances]]
             for _ in range(_MOST_PASSES):
-                if improve(self._tree, self._space, bodies, needs, host, self._most) <= 0:
+                if improve(tables, needs, self._limits, self._most) <= 0:
                     break
-            self._run_on(host)
+            self._run_on(rows.host)
             self._sweep()
 
     def _run_on(self, host: Ints) -> None:
@@ -311,19 +304,19 @@ class _Attempt:
 
     # --- pieces ---------------------------------------------------------------------------------
 
-    def _cut_what_is_left(self, large: list[int], limit: float) -> None:
+    def _cut_what_is_left(self) -> None:
         """Cut operators that no node takes whole."""
-        left = [one.operator for one in self.instances if one.node < 0] + large
+        left = [one.operator for one in self.instances if one.node < 0]
         if not left:
             return
         self.instances = [one for one in self.instances if one.node >= 0]
         for operator in sorted(left, key=lambda one: -self._graph.required[one]):
             if self._graph.kind[operator] == JOIN:
-                self._cut_join(operator, limit)
+                self._cut_join(operator)
             elif self._graph.parts[operator] > 1:
-                self._cut_shares(operator, limit)
+                self._cut_shares(operator)
             else:
-                self._combine(operator, limit)
+                self._combine(operator)
         self._sort()
 
     def _sort(self) -> None:
@@ -335,31 +328,24 @@ class _Attempt:
 
     def take(self, operator: int, required: float) -> int:
         """The nearest node with room, or -1."""
-        from nova_core.placement.kernels.capacity_tree import nearest
-
-        point = np.ascontiguousarray(self._virtual[operator])
-        need, needs = max(required, self._p.c_min), self._needs[operator]
-        if not nearest(self._tree, point, need, needs, self._nearest):
-            return -1
-        return int(self._tree.node[self._nearest.slot[0]])
+        need, needs = max(required, self._p.c_min), int(self._needs[operator])
+        return self._index.nearest(self._virtual[operator], need, needs)
 
     @property
     def hopeless(self) -> bool:
         """Whether more is missing than all nodes have left."""
-        return bool(self.missing > np.maximum(self._tree.slot[:, -1], 0.0).sum())
+        return bool(self.missing > np.maximum(self._free[self.hosts], 0.0).sum())
 
     def most_room(self, operator: int) -> float:
         """The greatest free capacity of the nodes that may run an operator, tuples/s."""
-        axes = self._tree.slot.shape[1] - 1
-        return float(self._tree.box[1, 2 * axes + self._needs[operator]])
+        return self._index.most_room(int(self._needs[operator]))
 
     def room(self, node: int) -> float:
-        return float(self._tree.slot[self._space.slot[node], -1])
+        return float(self._free[node])
 
     def charge(self, node: int, required: float) -> None:
-        from nova_core.placement.kernels.capacity_tree import set_free
-
-        set_free(self._tree, self._space.slot[node], self.room(node) - required)
+        self._free[node] -= required
+        self._index.set_free(node, self._free[node])
 
     def _nowhere(self, operator: int, required: float) -> int:
         """The node for a piece that fits nowhere: of the nearest nodes, the one with most left."""
@@ -378,12 +364,12 @@ class _Attempt:
         rates: list[float] = self._graph.rate[self._graph.inputs(operator)].tolist()
         return rates
 
-    def _cut_join(self, operator: int, limit: float) -> None:
+    def _cut_join(self, operator: int) -> None:
         """Cut by key where there are enough keys, which sends less; else as a grid."""
         join, (left, right) = self._graph.joins[operator], self._inputs(operator)
-        cut = cutting.by_key(_Hosts(self, operator), join, left, right, limit)
+        cut = cutting.by_key(_Hosts(self, operator), join, left, right, self._limit)
         if cut is None:
-            self._cut_grid(operator, limit)
+            self._cut_grid(operator)
         else:
             self._run_in_pieces(operator, cut)
 
@@ -398,12 +384,12 @@ class _Attempt:
             combines = one is cut.root
             self.instances.append(_Instance(operator, node, left, feeds=-1 if combines else feeds))
 
-    def _cut_grid(self, operator: int, limit: float) -> None:
+    def _cut_grid(self, operator: int) -> None:
         rates = self._inputs(operator)
         inputs = np.array(rates[0]), np.array(rates[1])
         maximum = float(maximum_partition_rate(*inputs, self._sigma, self._p.bandwidth))
-        if limit < math.inf:
-            maximum = min(maximum, limit / 2)
+        if self._limit < math.inf:
+            maximum = min(maximum, self._limit / 2)
         left, right = (partition_rates(rate, maximum) for rate in rates)
         self._cuts[operator] = [left, right]
         rest = [(0, len(left), 0, len(right))]
@@ -415,7 +401,7 @@ class _Attempt:
                 required = float(left[a:b].sum() + right[c:d].sum())
                 node = self._nowhere(operator, required)
             else:
-                room = min(self.room(node), limit) * (1 + 1e-12)
+                room = min(self.room(node), self._limit) * cutting.ROUNDING
                 i, j = _largest(np.cumsum(left[a:b]), np.cumsum(right[c:d]), room)
                 required = float(left[a : a + i].sum() + right[c : c + j].sum())
                 self.charge(node, required)
@@ -425,21 +411,21 @@ class _Attempt:
             if c + j < d:
                 rest.append((a, a + i, c + j, d))
 
-    def _cut_shares(self, operator: int, limit: float) -> None:
+    def _cut_shares(self, operator: int) -> None:
         required, parts = float(self._graph.required[operator]), int(self._graph.parts[operator])
         sigma = DEFAULT_SIGMA if self._sigma is None else self._sigma
         hosts = _Hosts(self, operator)
-        cut = cutting.into_shares(hosts, required, parts, sigma, limit)
+        cut = cutting.into_shares(hosts, required, parts, sigma, self._limit)
         self._run_in_pieces(operator, cut)
 
-    def _combine(self, operator: int, limit: float) -> None:
+    def _combine(self, operator: int) -> None:
         """Partial instances over ranges of the inputs, and one that combines them."""
         inputs, most = np.array(self._inputs(operator)), float(self._graph.rate[operator])
         if not self._graph.combines[operator] or len(inputs) < 2:
             node = self._nowhere(operator, float(inputs.sum()))
             self.instances.append(_Instance(operator, node))
             return
-        cut = cutting.into_parts(_Hosts(self, operator), inputs, most, limit)
+        cut = cutting.into_parts(_Hosts(self, operator), inputs, most, self._limit)
         self._run_in_pieces(operator, cut)
 
     # --- result ---------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ Of joins of pairs and of whole queries alike, where hosts have room for about tw
   event for lack of room, a plan from scratch finds none either, but for one event in a hundred;
 * a journal of the same events leads to the same deltas and state, to the last bit, if it has its
   checkpoint when the placement is compacted;
-* once no move gains, the objective is at most 1.025 times that of a plan from scratch, in the
-  median over problems.
+* once no move gains, the objective is at most 1.025 times that of a plan from scratch: of pairs
+  for each problem, of queries in the median over problems.
 """
 
 from __future__ import annotations
@@ -147,9 +147,15 @@ def settled(problem: Problem, seed: int, events: int = EVENTS) -> LivePlacement:
         except NovaError:
             continue
         draw.happened(event)
+    before = np.inf
     for _ in range(10):
-        if not live.rebalance(10**6).move:
+        moved, plan = live.rebalance(10**6).move, live.plan()
+        now = plan.objective_value(plan.objective)
+        # Also where those that change places are linked with each other.
+        assert now <= before * (1 + 1e-9)
+        if not moved:
             break
+        before = now
     return live
 
 
@@ -160,6 +166,7 @@ def test_the_objective_is_near_that_of_a_plan_from_scratch(kind: str) -> None:
         plan = settled(KINDS[kind](seed), seed).plan()
         best = scratch(plan.problem, plan).objective_value(plan.objective)
         ratios.append(plan.objective_value(plan.objective) / best)
-    # Of pairs, measured over 30 seeds: 1.006 in the median, 1.05 at most.
+    # Of pairs, measured over 60 seeds: 1.003 in the median, 1.02 at most. Of queries, seed 9 has
+    # 1.07: it keeps aggregates split that a plan from scratch leaves whole.
     assert np.median(ratios) <= 1.025, ratios
-    assert max(ratios) <= 1.10, ratios
+    assert max(ratios) <= (1.025 if kind == "pairs" else 1.10), ratios

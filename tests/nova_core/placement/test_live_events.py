@@ -612,6 +612,26 @@ def test_pinned_operators_move_only_when_their_node_is_gone() -> None:
     assert live.pinned == ()
 
 
+@pytest.mark.parametrize(
+    ("capacity", "largest", "budget", "missing"),
+    [
+        (60, 100, 100, 25),
+        # An instance may be too large where there is room.
+        (500, 50, 100, 35),
+        # And a link may have no room for it, which is not said.
+        (500, 100, 30, 85),
+    ],
+)
+def test_what_is_pinned_says_how_much_room_it_lacks(
+    capacity: float, largest: float, budget: float, missing: float
+) -> None:
+    asked, policy = problem(1, near=capacity), Policy(pinned=("j0",))
+    live = live_of(asked, ["near"], policy, bandwidth=largest)
+    apply(live, event="change-link", **{"from": "left", "to": "near"}, budget=budget)
+    with pytest.raises(InfeasibleError, match=f"pinned.*: {missing:g} tuples/s are missing"):
+        apply(live, event="change-rate", source="l0", rate=60)
+
+
 def test_rebalancing_improves_within_its_budget() -> None:
     asked = problem(4, near=500, far=5000)
     live = live_of(asked, ["far"] * 4)

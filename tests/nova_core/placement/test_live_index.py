@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nova_core.placement.host_index import HostIndex
 from nova_core.placement.kernels.live.host_tree import nearest, search_for
-from nova_core.placement.live.index import HostIndex
 
 
 def nearest_of_all(
-    rows: dict[int, np.ndarray], point: np.ndarray, need: float, k: int, meets: set[int]
+    node: np.ndarray, rows: np.ndarray, point: np.ndarray, need: float, k: int
 ) -> list[int]:
-    key = {
-        node: np.sqrt(((row[:-2] - point) ** 2).sum()) + row[-2]
-        for node, row in rows.items()
-        if row[-1] >= need and node in meets
-    }
-    return sorted(key, key=lambda node: (key[node], node))[:k]
+    key = np.sqrt(((rows[:, :-2] - point) ** 2).sum(1)) + rows[:, -2]
+    able = np.flatnonzero(rows[:, -1] >= need)
+    return node[able[np.lexsort((node[able], key[able]))[:k]]].tolist()
 
 
 def found(
@@ -65,10 +62,11 @@ def test_it_finds_the_nearest_with_room_whatever_happened(dimensions: int, grid:
         if step % 40 == 0:
             point, need = rng.uniform(-10, 110, dimensions), float(rng.integers(0, 55))
             k = int(rng.integers(1, 12))
-            for at in (point, *hubs):
-                for number in range(4):
-                    able = {n for n in rows if number == 0 or offer[n] >> (number - 1) & 1}
-                    expected = nearest_of_all(rows, at, need, k, able)
+            there, row_of = np.array(list(rows)), np.array(list(rows.values()))
+            for number in range(4):
+                able = slice(None) if number == 0 else offer[there] >> (number - 1) & 1 == 1
+                for at in (point, *hubs):
+                    expected = nearest_of_all(there[able], row_of[able], at, need, k)
                     assert found(index, at, need, k, number) == expected
     assert index.most_room(0) == max(row[-1] for row in rows.values())
     assert index.most_room(2) == max(row[-1] for n, row in rows.items() if offer[n] & 2)

@@ -7,11 +7,16 @@ all constraints and runs what the problem asks for, and that the delta leads the
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles.live_placement import Follower, free_capacity
+from query_cases import random_queries
 
 from nova_core.errors import InfeasibleError, NovaError, ProblemError
 from nova_core.io.problem_document import queries_of
@@ -20,8 +25,12 @@ from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta, RenamedRow
-from nova_core.placement.live import LivePlacement, Policy, parse_event
+from nova_core.placement.kernels.live.tables import FIRST_SOURCE
+from nova_core.placement.kernels.live.tables import SINK as TO_SINK
+from nova_core.placement.live import Event, LivePlacement, Policy, parse_event
+from nova_core.placement.live.queries import QueryDemand
 from nova_core.strategies import place
+from nova_workloads.live_events import RandomEvents
 from nova_workloads.topology import generate
 
 # Ids, positions, capacities; nothing that hosts is short of room.
@@ -69,7 +78,12 @@ def factory(
     *queries: dict[str, Any], rates: dict[str, float] | None = None, **capacity: float
 ) -> Problem:
     """The hall with other rates and capacities; a ``-`` in a node's name is written ``_``."""
-    given = rates or {}
+    return _factory(json.dumps([queries, rates or {}, capacity]))
+
+
+@cache
+def _factory(text: str) -> Problem:
+    queries, given, capacity = json.loads(text)
     none, text = np.empty(0, np.int64), np.empty(0, np.str_)
     ids, ends, streams, rate, keys = zip(*SOURCES, strict=True)
     names = list(NODES)
@@ -91,13 +105,17 @@ def factory(
             ),
             joins=Joins(text, text, text, none),
             matrix=JoinMatrix(none, none, none, np.empty(0)),
-            queries=queries_of(list(queries)),
+            queries=queries_of(queries),
         )
     )
 
 
+# Most tests begin with one of a few plans.
+placed = cache(place)
+
+
 def live_of(problem: Problem, policy: Policy | None = None, **parameters: Any) -> LivePlacement:
-    return LivePlacement(problem, place(problem, **parameters), policy)
+    return LivePlacement(problem, placed(problem, **parameters), policy)
 
 
 def apply(live: LivePlacement, **fields: object) -> PlanDelta:
@@ -330,6 +348,60 @@ def test_a_source_joins_what_streams_say() -> None:
     assert gone.removed == delta.added
 
 
+def known(live: LivePlacement) -> dict[str, Any]:
+    """All that is known of operators: what they read and are, who reads them, rates and legs."""
+    s, found = live._state, {}
+    demand = s.demand
+    assert isinstance(demand, QueryDemand)
+
+    def name(other: int) -> str:
+        if other >= 0:
+            return s.names[other]
+        return "sink" if other == TO_SINK else s.sources.ids[FIRST_SOURCE - other]
+
+    for one, body in demand._bodies.items():
+        begin, _, count = s.operators.row[one, :3].tolist()
+        legs = slice(begin, begin + count)
+        ends = zip(s.legs.end[legs].tolist(), s.legs.other[legs].tolist(), strict=True)
+        readers = {
+            (name(to) if to >= 0 else demand._queries[-1 - to].id, side, of and of.rate)
+            for (to, side), of in body.readers
+        }
+        users = {demand._queries[query].id: local for query, local in body.use.users.items()}
+        found[s.names[one]] = (
+            [(name(other), of and of.rate) for other, of in body.inputs],
+            readers,
+            users,
+            (body.kind, body.parts, body.combines, body.depth, body.before, body.after),
+            [(s.nodes.ids[end] if end >= 0 else "", name(other)) for end, other in ends],
+            s.legs.weight[legs].tolist(),
+            s.operators.rate[one].tolist(),
+        )
+    return found
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["latency", "network-usage", "source-latency"]),
+    st.booleans(),
+)
+def test_events_lead_to_what_an_expansion_of_all_queries_gives(
+    seed: int, objective: str, shared: bool
+) -> None:
+    problem = random_queries(seed)
+    plan = place(problem, objective=objective, share_operators=shared)
+    live, draw = LivePlacement(problem, plan), RandomEvents(problem, seed)
+    for number in range(60):
+        event: Event = draw.next()
+        with suppress(NovaError):
+            live.apply(event)
+            draw.happened(event)
+        if number % 4 == 0:
+            problem = live.problem()
+            assert known(live) == known(LivePlacement(problem, live.plan(problem)))
+
+
 # --- what is rewritten is decided again ----------------------------------------------------------
 
 
@@ -427,7 +499,7 @@ def kinds_of_cuts(plan: Plan) -> set[str]:
 def test_pieces_are_taken_over_and_refitted(kind: str) -> None:
     expected = {"shares" if kind == "project" else kind}
     problem = cut_problem(kind)
-    plan = place(problem, **PLACED.get(kind, {}))
+    plan = placed(problem, **PLACED.get(kind, {}))
     assert kinds_of_cuts(plan) == expected
     live = LivePlacement(problem, plan)
     first = live.plan()

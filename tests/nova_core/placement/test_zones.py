@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import synthetic_problem
 
-from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.errors import InfeasibleError, ProblemError, ProblemWarning
 from nova_core.explain import Explainer
 from nova_core.io.files import read_problem, write_problem
 from nova_core.io.problem_document import queries_of
@@ -367,6 +367,37 @@ def test_zones_and_columns_of_streams_are_read_as_they_were_written(tmp_path: Pa
     assert not replace(problem, zones={}).same_as(problem)
     nowhere = replace(problem.nodes, zone=None)
     assert not replace(problem, nodes=nowhere).same_as(problem)
+
+
+@pytest.mark.parametrize("kind", ["stream", "query", "join"])
+def test_a_zone_that_no_node_has_is_no_error_but_named(tmp_path: Path, kind: str) -> None:
+    """It may be meant: such a node may come later. So may one that is misspelt."""
+    zones = {"forbid": ["uk", "chian"]}
+    nodes = [
+        {"id": f"n{k}", "position": [k, 0], "capacity": 90, "zone": zone}
+        for k, zone in enumerate(["china", "uk"])
+    ]
+    sources = [{"id": s, "node": "n0", "stream": s, "rate": 1} for s in "ab"]
+    document: dict[str, Any] = {"nova": 1, "nodes": nodes, "sources": sources}
+    join = {"id": "j", "sink": "n0"}
+    if kind == "stream":
+        document |= {"streams": [{"id": "a", "zones": zones}]}
+    if kind == "query":
+        operator = {"id": "j", "kind": "join", "inputs": ["a", "b"], "zones": zones}
+        document |= {"queries": [{"id": "q", "sink": "n0", "operators": [operator]}]}
+        place_of = "queries[0].operators[0].zones of 'j'"
+    else:
+        limits = {"zones": zones} if kind == "join" else {}
+        document |= {"query": {"operators": [join | {"left": "a", "right": "b"} | limits]}}
+        place_of = "query.operators[0].zones of 'j'"
+    if kind == "stream":
+        place_of = "streams: zones of 'a'"
+    (tmp_path / "p.yaml").write_text(dump(document, ".yaml"))
+    with pytest.warns(ProblemWarning) as caught:
+        problem = read_problem(tmp_path / "p.yaml")
+    said = f"{place_of}: forbid: no node is in zone 'chian'; there are china, uk"
+    assert [str(one.message).split("p.yaml: ")[1] for one in caught] == [said]
+    assert verify(place(problem)).ok
 
 
 def test_too_many_combinations_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from query_cases import asking, best_whole, chain, document, topology
+from query_cases import asking, best_whole, chain, document, random_queries, topology
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.evaluation import evaluate
@@ -360,6 +360,18 @@ def test_problems_of_queries_are_read_as_they_were_written(
         assert read_problem(place_of).same_as(problem)
     document_of = json.loads((tmp_path / "problem.json").read_text())
     Draft202012Validator(schema_of("problem")).validate(document_of)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([None, 0.1]), st.sampled_from([30.0, 60.0]))
+def test_a_plan_with_a_largest_instance_breaks_only_what_it_names(
+    seed: int, sigma: float | None, bandwidth: float
+) -> None:
+    try:
+        plan = place(random_queries(seed), sigma=sigma, bandwidth=bandwidth)
+    except InfeasibleError:
+        return
+    assert verify(plan).honest, verify(plan).summary()
 
 
 def test_a_problem_has_pairs_or_queries() -> None:

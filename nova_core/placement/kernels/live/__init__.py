@@ -12,5 +12,6 @@ with kernel_cache(__file__, median.__file__, springs.__file__):
     from nova_core.placement.kernels.live import hosts as hosts
     from nova_core.placement.kernels.live import points as points
     from nova_core.placement.kernels.live import settle as settle
+    from nova_core.placement.kernels.live import swaps as swaps
     from nova_core.placement.kernels.live import tables as tables
     from nova_core.placement.kernels.live import trees as trees

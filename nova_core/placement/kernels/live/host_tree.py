@@ -1,8 +1,11 @@
 """K-d trees of hosts that come, go and move, whose nodes carry the greatest free capacity below.
 
-A batch placement has a tree of its own (`nova_core.placement.kernels.capacity_tree`), which fixes
-its hosts when it is built: it is packed, so that building takes half the time of this one, and a
-search a quarter less. What splits and bounds them is the same.
+First plans of pairs have a tree of their own (`nova_core.placement.kernels.capacity_tree`), which
+fixes its hosts when it is built, and is packed. At a million hosts it is built in 0.18 s, this one
+in 0.44 s of processor time, which would be an eighth of a placement's 2.0 s; it finds the 32
+nearest in 11.6 us, this one in 14.5 us. At 10,000 hosts both search alike (8.6 and 8.5 us), and
+this one takes a new free capacity in 2.3 us, the other in 3.1 us: first plans of whole queries use
+this one. What splits and bounds them is the same.
 
 Many joins may have one virtual position (a sink's, mostly). The hosts around it are full up to a
 rim that a search by place walks along, host by host. By their distance from such a hub, hosts lie

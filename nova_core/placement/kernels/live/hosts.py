@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from nova_core.borrowing import inlined
@@ -33,7 +31,8 @@ from nova_core.placement.kernels.live.tables import (
     Tables,
 )
 from nova_core.placement.kernels.median import fermat_points
-from nova_core.placement.kernels.residents import enter, leave
+from nova_core.placement.kernels.residents import charge, discharge
+from nova_core.placement.kernels.rules import distance, fits, leg_cost
 
 
 @inlined
@@ -62,21 +61,12 @@ def host_cost(
     position, extra, end = places.position, places.extra, legs.end
     begin, cost = operators.row[operator, LEG], 0.0
     for i in range(operators.row[operator, LEGS]):
-        node, square = end[begin + i], 0.0
+        node, far = end[begin + i], 0.0
         if node >= 0:
-            for k in range(position.shape[1]):
-                away = position[node, k] - position[host, k]
-                square += away * away
+            far, away = extra[node, 0], distance(position[node], position[host])
         else:
-            other = legs.other[begin + i]
-            for k in range(position.shape[1]):
-                away = operators.point[other, k] - position[host, k]
-                square += away * away
-        leg = math.sqrt(square) + extra[host, 1]
-        if node < 0:
-            leg += extra[host, 0]
-        elif node != host:
-            leg += extra[node, 0] + extra[host, 0]
+            away = distance(operators.point[legs.other[begin + i]], position[host])
+        leg = leg_cost(away, far, extra[host, 0], extra[host, 1], node == host)
         cost += weight[first + i] * leg
     return cost
 
@@ -87,13 +77,8 @@ def ideal(places: Places, operators: Operators, legs: Legs, operator: int) -> fl
     position, end = places.position, legs.end
     begin, cost = operators.row[operator, LEG], 0.0
     for i in range(begin, begin + operators.row[operator, LEGS]):
-        node, square = end[i], 0.0
-        if node < 0:
-            continue
-        for k in range(position.shape[1]):
-            away = position[node, k] - operators.point[operator, k]
-            square += away * away
-        cost += legs.weight[i] * math.sqrt(square)
+        if end[i] >= 0:
+            cost += legs.weight[i] * distance(position[end[i]], operators.point[operator])
     return cost
 
 
@@ -182,6 +167,15 @@ def cheapest(
 
 
 @njit(cache=True, nogil=True)
+def nearest_host(shared: SharedTree, point: Floats, need: float, requirement: int) -> int:
+    """The nearest host with room, or `NONE`; see `host_tree.nearest`."""
+    search = search_for(1, len(point))
+    if nearest(shared.tree, point, need, requirement, search):
+        return shared.tree.node[0, search.slot[0]]
+    return NONE
+
+
+@njit(cache=True, nogil=True)
 def set_host_free(shared: SharedTree, host: int, free: float) -> None:
     """`set_free` of a host; nothing for a node that is none."""
     tree = shared.tree
@@ -219,16 +213,15 @@ def move_operator(
     before_old = before_new = 0.0
     if old != NONE:
         before_old = free[old]
-        leave(first, operators.chain, old, operator)
+        discharge(free, first, operators.chain, old, operator, size)
         # An empty node has its capacity to the last bit: rounding does not add up for ever.
-        empty = first[old] == NONE and loads.pieces[old] == 0
-        free[old] = loads.capacity[old] if empty else before_old + size
+        if first[old] == NONE and loads.pieces[old] == 0:
+            free[old] = loads.capacity[old]
         if slot[0, old] != NONE:
             set_free(tree, slot[0, old], free[old])
     if new != NONE:
         before_new = free[new]
-        enter(first, operators.chain, new, operator)
-        free[new] = before_new - size
+        charge(free, first, operators.chain, new, operator, size)
         if slot[0, new] != NONE:
             set_free(tree, slot[0, new], free[new])
     row[operator, HOST] = new
@@ -258,7 +251,7 @@ def move(tables: Tables, operator: int, new: int) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True)
 def resize(
-    tables: Tables, some: Ints, rates: Floats, limits: Floats, fits: Bools, before: Floats
+    tables: Tables, some: Ints, rates: Floats, limits: Floats, fitting: Bools, before: Floats
 ) -> None:
     """Give whole operators other rates where they run, if they fit there.
 
@@ -267,7 +260,7 @@ def resize(
         some: (k,) operators.
         rates: (k, 3) tuples/s of both inputs and the output.
         limits: see `settle.Limits`: the largest operator, and what counts as room.
-        fits: (k,) filled with whether each has its new rates; else it keeps the old ones.
+        fitting: (k,) filled with whether each has its new rates; else it keeps the old ones.
         before: (k,) filled with what was free on its host, tuples/s, one after the other.
     """
     tree, loads, operators = tables.tree, tables.loads, tables.operators
@@ -278,8 +271,8 @@ def resize(
         loads.free[host] += operators.rate[some[k], 0] + operators.rate[some[k], 1]
     for k in range(len(some)):
         host, size = operators.row[some[k], HOST], rates[k, 0] + rates[k, 1]
-        fits[k] = size <= largest and loads.free[host] >= size * enough
-        if fits[k]:
+        fitting[k] = fits(loads.free[host], size, size * enough, largest)
+        if fitting[k]:
             operators.rate[some[k]] = rates[k]
         else:
             size = operators.rate[some[k], 0] + operators.rate[some[k], 1]

@@ -12,15 +12,22 @@ from nova_core.placement.queries.kernels.springs import contract, relax
 
 
 @njit(cache=True, nogil=True)
-def relax_points(tables: Tables, some: Ints) -> None:
+def relax_points(tables: Tables, some: Ints, bounds: Ints) -> None:
     """Recompute the virtual positions of operators; those of others stay.
 
     See `nova_core.placement.queries.virtual.virtual_positions`.
 
     Args:
         tables: virtual positions are changed.
-        some: (m,) the operators, producers before consumers.
+        some: (m,) the operators, by query, producers before consumers.
+        bounds: (q + 1,) where each query begins.
     """
+    for q in range(len(bounds) - 1):
+        _relax(tables, some[bounds[q] : bounds[q + 1]])
+
+
+@njit(cache=True, nogil=True)
+def _relax(tables: Tables, some: Ints) -> None:
     operators, legs, position = tables.operators, tables.legs, tables.places.position
     row, many, d = operators.row, len(some), position.shape[1]
     order, most = np.argsort(some), 0

@@ -41,6 +41,7 @@ from nova_core.placement.kernels.live.tables import (
     Tables,
 )
 from nova_core.placement.kernels.residents import AFTER, BEFORE
+from nova_core.placement.kernels.rules import distance, fits, needed
 from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
 
 # In place of a slot: one that is to be looked for when its join's turn comes; a join that stays.
@@ -160,7 +161,8 @@ def _look_ahead(
         old = NONE if leave else row[one, HOST]
         size = operators.rate[one, LEFT] + operators.rate[one, RIGHT]
         slot[k] = _STAYS
-        if size > limits.largest:
+        needs[k] = needed(size, limits.minimum, limits.enough)
+        if not fits(math.inf, size, needs[k], limits.largest):
             if old == NONE:
                 # The last one that the caller hears of.
                 return k + 1, guesses
@@ -173,7 +175,6 @@ def _look_ahead(
             # No host is cheaper than the virtual position itself.
             if ideal(places, operators, legs, one) >= most[k]:
                 continue
-        needs[k] = max(size, limits.minimum) * limits.enough
         slot[k], group.distance[k] = NONE, math.inf
         if last != NONE and same_place(points, last, points[one]):
             # The one before it is about to take the room there.
@@ -242,12 +243,8 @@ def _is_as_near(
     """Whether a node has room and is, as far as rounding tells, as near to a point as another."""
     if loads.free[host] < need:
         return False
-    square = 0.0
-    for k in range(len(point)):
-        away = places.position[host, k] - point[k]
-        square += away * away
-    distance = math.sqrt(square) + places.extra[host, 0] + places.extra[host, 1]
-    return distance <= near * (1 + 1e-9)
+    away = distance(places.position[host], point) + places.extra[host, 0] + places.extra[host, 1]
+    return away <= near * (1 + 1e-9)
 
 
 @inlined

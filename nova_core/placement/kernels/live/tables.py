@@ -118,7 +118,7 @@ class Limits(NamedTuple):
 
 
 # Places of `Limits` in the array.
-LARGEST, ENOUGH = 3, 4
+MINIMUM, LARGEST, ENOUGH = 2, 3, 4
 
 
 class Tables(NamedTuple):

@@ -20,12 +20,13 @@ from nova_core.placement.kernels.live.host_tree import (
     FREE,
     NONE,
     HostTree,
+    Search,
     meets,
     nearest,
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.hosts import move_operator
+from nova_core.placement.kernels.live.hosts import host_cost, move_operator
 from nova_core.placement.kernels.live.tables import (
     HOST,
     INPUTS,
@@ -33,6 +34,7 @@ from nova_core.placement.kernels.live.tables import (
     LEG,
     LEGS,
     RIGHT,
+    Kept,
     Legs,
     Limits,
     Loads,
@@ -40,10 +42,14 @@ from nova_core.placement.kernels.live.tables import (
     Places,
     Tables,
 )
+from nova_core.placement.kernels.rules import distance, fits, leg_cost, needed
 from nova_core.placement.kernels.tuning import TREE_CANDIDATES, TREE_NEARBY
 
+# In place of a member at the other end of a leg: none, and one that the tree links it with.
+_OUTSIDE, _IN_TREE = -1, -2
 
-class _Members(NamedTuple):
+
+class Members(NamedTuple):
     """Work space for operators that are placed together.
 
     Attributes:
@@ -51,12 +57,17 @@ class _Members(NamedTuple):
         order: (m,) their places in the order of their rows.
         parent: (m,) place of the consumer in the tree, or -1.
         up: (m,) what each ms of the way there counts.
+        at: (m + 1,) where the legs of each begin in ``far``.
+        far: (l,) of each leg the place of the member that it ends at; or none, if it ends elsewhere
+            or is part of the tree.
         host: (m,) where they run, or are to run; -1 for nowhere.
+        given: (m,) what was free on the host that each had, before it left, tuples/s.
         before: (m,) what was free on the host that each chose, before it did, tuples/s.
         need: (m,) tuples/s a host must have free.
         requirement: (m,) what a host must meet, counted from 1; 0 for nothing.
         listed: (m, c) candidates.
         filled: (m,) how many there are.
+        own: (m,) how many there are without those of relatives.
         value: (m, c) least cost of an operator and of all below it, on each candidate.
     """
 
@@ -64,12 +75,16 @@ class _Members(NamedTuple):
     order: Ints
     parent: Ints
     up: Floats
+    at: Ints
+    far: Ints
     host: Ints
+    given: Floats
     before: Floats
     need: Floats
     requirement: Ints
     listed: Ints
     filled: Ints
+    own: Ints
     value: Floats
 
 
@@ -91,16 +106,103 @@ def place_tree(
     Returns:
         How many have a host now, or had one and stay.
     """
-    tree, places, loads = tables.tree, tables.places, tables.loads
-    operators, legs, kept = tables.operators, tables.legs, tables.kept
-    row, many = operators.row, len(some)
+    row, legs = tables.operators.row, 0
+    for one in some:
+        legs += row[one, LEGS]
+    members = _room_for(len(some), legs, TREE_CANDIDATES)
+    members.some[:], members.requirement[:] = some, requirement
+    search = search_for(TREE_NEARBY, tables.places.position.shape[1])
     bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
-    members = _work_space(many, some, requirement)
-    free_before, complete = np.empty(many), True
+    _place_members(
+        tables.tree,
+        tables.places,
+        tables.loads,
+        tables.operators,
+        tables.legs,
+        tables.kept,
+        members,
+        bounds,
+        search,
+        result,
+    )
+    placed = 0
+    for one in some:
+        placed += row[one, HOST] != NONE
+    return placed
+
+
+@njit(cache=True, nogil=True)
+def place_trees(
+    tables: Tables,
+    some: Ints,
+    first: Ints,
+    order: Ints,
+    requirement: Ints,
+    limits: Floats,
+    nearby: int,
+    most: int,
+) -> float:
+    """`place_tree` of many trees of operators, one after the other.
+
+    Args:
+        tables: all of them; changed.
+        some: operators by tree, producers before consumers.
+        first: (t + 1,) where each tree begins.
+        order: trees, in the order they choose.
+        requirement: (o,) what the hosts of each operator must meet, counted from 1; 0 for nothing.
+        limits: (5,) see `settle.Limits`.
+        nearby: candidates near each virtual position.
+        most: candidates of each operator in all.
+
+    Returns:
+        Cost saved over trees that were placed before.
+    """
+    row, largest, legs = tables.operators.row, 0, 0
+    for t in order:
+        largest, count = max(largest, first[t + 1] - first[t]), 0
+        for one in some[first[t] : first[t + 1]]:
+            count += row[one, LEGS]
+        legs = max(legs, count)
+    work = _room_for(largest, legs, most)
+    search, result = search_for(nearby, tables.places.position.shape[1]), np.empty((largest, 4))
+    bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
+    tree, places, loads = tables.tree, tables.places, tables.loads
+    operators, all_legs, kept, saved = tables.operators, tables.legs, tables.kept, 0.0
+    for t in order:
+        many = first[t + 1] - first[t]
+        members = _first(work, many)
+        for n in range(many):
+            members.some[n] = some[first[t] + n]
+            members.requirement[n] = requirement[members.some[n]]
+        saved += _place_members(
+            tree, places, loads, operators, all_legs, kept, members, bounds, search, result
+        )
+    return saved
+
+
+@njit(cache=True, nogil=True)
+def _place_members(
+    tree: HostTree,
+    places: Places,
+    loads: Loads,
+    operators: Operators,
+    legs: Legs,
+    kept: Kept,
+    members: Members,
+    bounds: Limits,
+    search: Search,
+    result: Floats,
+) -> float:
+    """Place members together, or move them where that gains enough; what that saves."""
+    row, some = operators.row, members.some
+    many, complete = len(some), True
+    members.order[:] = np.argsort(some)
     for n in range(many):
         one = some[n]
-        size = operators.rate[one, LEFT] + operators.rate[one, RIGHT]
-        members.need[n] = max(size, bounds.minimum) * bounds.enough
+        size = _size(operators, one)
+        need = needed(size, bounds.minimum, bounds.enough)
+        # Nothing has room for more than an instance may be.
+        members.need[n] = need if fits(math.inf, size, need, bounds.largest) else math.inf
         members.host[n] = row[one, HOST]
         complete &= row[one, HOST] != NONE
     _find_parents(operators, legs, members)
@@ -109,19 +211,19 @@ def place_tree(
     for n in range(many):
         old = row[some[n], HOST]
         if old != NONE:
-            free_before[n] = loads.free[old]
+            members.given[n] = loads.free[old]
             _charge(tree, loads, old, -_size(operators, some[n]))
-    _list_candidates(tree, operators, legs, members)
+    _list_candidates(tree, operators, legs, members, search)
     _weigh(places, operators, legs, members)
-    _choose(tree, places, loads, operators, members)
+    _choose(tree, places, loads, operators, members, search)
     # What is free is as it was, to the last bit: the last one to choose was the first.
     for n in range(many):
         if members.host[n] != NONE:
             _restore(tree, loads, members.host[n], members.before[n])
     for n in range(many - 1, -1, -1):
         if row[some[n], HOST] != NONE:
-            _restore(tree, loads, row[some[n], HOST], free_before[n])
-    moves = 0
+            _restore(tree, loads, row[some[n], HOST], members.given[n])
+    moves, saved = 0, 0.0
     for n in range(many):
         moves += members.host[n] != row[some[n], HOST]
         result[n, 0] = result[n, 1] = row[some[n], HOST]
@@ -129,32 +231,116 @@ def place_tree(
         after = _cost(places, operators, legs, members)
         least = max(moves * bounds.gain + bounds.gain_share * before, 1e-9 * before)
         if not after < before - least:
-            return many
+            return 0.0
+        saved = before - after
     keep(row, operators.point, kept.row, kept.point, kept.counts, some)
-    placed = 0
     for n in range(many):
         new = members.host[n]
-        if new != NONE and new != row[some[n], HOST]:
+        if new != row[some[n], HOST]:
             result[n, 1] = new
             result[n, 2], result[n, 3] = move_operator(tree, loads, operators, legs, some[n], new)
-        placed += row[some[n], HOST] != NONE
-    return placed
+    return saved
 
 
 @njit(cache=True, nogil=True)
-def _work_space(many: int, some: Ints, requirement: Ints) -> _Members:
-    return _Members(
-        some,
-        np.argsort(some),
+def improve_trees(
+    tables: Tables,
+    some: Ints,
+    bounds: Ints,
+    requirement: Ints,
+    limits: Floats,
+    moved: Ints,
+    result: Floats,
+) -> None:
+    """Move operators where that gains enough: those of a query together, then one by one.
+
+    Args:
+        tables: all of them; changed.
+        some: (m,) operators that run whole, by query, producers before consumers.
+        bounds: (q + 1,) where each query begins.
+        requirement: (m,) what hosts must meet, counted from 1; 0 for nothing.
+        limits: (5,) see `settle.Limits`.
+        moved: (2 m,) filled with operators in the order in which they move, or could.
+        result: (2 m, 4) filled as that of `place_tree`, in this order.
+    """
+    for q in range(len(bounds) - 1):
+        begin, end = bounds[q], bounds[q + 1]
+        group, rules = some[begin:end], requirement[begin:end]
+        moved[2 * begin : begin + end] = moved[begin + end : 2 * end] = group
+        if len(group) > 1:
+            place_tree(tables, group, rules, limits, result[2 * begin : begin + end])
+        else:
+            result[2 * begin, :2] = NONE
+        _improve_each(tables, group, rules, limits, result[begin + end : 2 * end])
+
+
+@njit(cache=True, nogil=True)
+def _improve_each(
+    tables: Tables, some: Ints, requirement: Ints, limits: Floats, result: Floats
+) -> None:
+    """Move each operator to the host nearest to its virtual position, if that gains enough."""
+    tree, places, loads = tables.tree, tables.places, tables.loads
+    operators, legs, kept = tables.operators, tables.legs, tables.kept
+    row, points = operators.row, operators.point
+    bounds = Limits(limits[0], limits[1], limits[2], limits[3], limits[4])
+    search = search_for(1, points.shape[1])
+    for n in range(len(some)):
+        one = some[n]
+        old, begin = row[one, HOST], row[one, LEG]
+        result[n, 0] = result[n, 1] = old
+        need = needed(_size(operators, one), bounds.minimum, bounds.enough)
+        if not nearest(tree, points[one], need, requirement[n], search):
+            continue
+        new = tree.node[0, search.slot[0]]
+        now = host_cost(places, operators, legs, one, legs.weight, begin, old)
+        then = host_cost(places, operators, legs, one, legs.weight, begin, new)
+        if now - then <= max(bounds.gain + bounds.gain_share * now, 1e-9 * now):
+            continue
+        keep(row, points, kept.row, kept.point, kept.counts, some[n : n + 1])
+        result[n, 1] = new
+        result[n, 2], result[n, 3] = move_operator(tree, loads, operators, legs, one, new)
+
+
+@njit(cache=True, nogil=True)
+def _room_for(many: int, legs: int, most: int) -> Members:
+    return Members(
         np.empty(many, np.int64),
-        np.zeros(many),
+        np.empty(many, np.int64),
+        np.empty(many, np.int64),
+        np.empty(many),
+        np.empty(many + 1, np.int64),
+        np.empty(legs, np.int64),
         np.empty(many, np.int64),
         np.empty(many),
         np.empty(many),
-        requirement,
-        np.empty((many, TREE_CANDIDATES), np.int64),
+        np.empty(many),
         np.empty(many, np.int64),
-        np.empty((many, TREE_CANDIDATES)),
+        np.empty((many, most), np.int64),
+        np.empty(many, np.int64),
+        np.empty(many, np.int64),
+        np.empty((many, most)),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _first(work: Members, many: int) -> Members:
+    """Work space for fewer members, in the same memory."""
+    return Members(
+        work.some[:many],
+        work.order[:many],
+        work.parent[:many],
+        work.up[:many],
+        work.at[: many + 1],
+        work.far,
+        work.host[:many],
+        work.given[:many],
+        work.before[:many],
+        work.need[:many],
+        work.requirement[:many],
+        work.listed[:many],
+        work.filled[:many],
+        work.own[:many],
+        work.value[:many],
     )
 
 
@@ -179,7 +365,7 @@ def _restore(tree: HostTree, loads: Loads, node: int, free: float) -> None:
 
 
 @inlined
-def _place_of(members: _Members, operator: int) -> int:
+def _place_of(members: Members, operator: int) -> int:
     """The place of an operator among the members, or -1."""
     some, order = members.some, members.order
     low, high = 0, len(order)
@@ -195,74 +381,63 @@ def _place_of(members: _Members, operator: int) -> int:
 
 
 @inlined
-def _find_parents(operators: Operators, legs: Legs, members: _Members) -> None:
+def _find_parents(operators: Operators, legs: Legs, members: Members) -> None:
     """A member's first consumer among them is its parent; other links end as if at nodes."""
-    row = operators.row
+    row, far, parent = operators.row, members.far, members.parent
+    members.at[0] = 0
     for n in range(len(members.some)):
         one = members.some[n]
-        members.parent[n] = -1
-        begin = row[one, LEG]
-        for i in range(begin + row[one, INPUTS], begin + row[one, LEGS]):
-            place = _place_of(members, legs.other[i]) if legs.other[i] >= 0 else -1
-            if place >= 0 and members.parent[n] in (-1, place):
-                members.parent[n] = place
-                members.up[n] += legs.weight[i]
-
-
-@inlined
-def _in_tree(members: _Members, n: int, place: int, is_input: bool) -> bool:
-    """Whether a leg of a member to another one is part of the tree."""
-    if place < 0:
-        return False
-    return members.parent[place] == n if is_input else members.parent[n] == place
+        parent[n], members.up[n] = -1, 0.0
+        begin, at = row[one, LEG], members.at[n]
+        for i in range(row[one, LEGS]):
+            other = legs.other[begin + i]
+            place = far[at + i] = _place_of(members, other) if other >= 0 else _OUTSIDE
+            if i >= row[one, INPUTS] and place >= 0 and (parent[n] < 0 or parent[n] == place):
+                parent[n] = place
+                members.up[n] += legs.weight[begin + i]
+        members.at[n + 1] = at + row[one, LEGS]
+    for n in range(len(members.some)):
+        inputs, at = row[members.some[n], INPUTS], members.at[n]
+        for k in range(at, members.at[n + 1]):
+            if far[k] >= 0 and (parent[far[k]] == n if k < at + inputs else parent[n] == far[k]):
+                far[k] = _IN_TREE
 
 
 @inlined
 def _apart(places: Places, one: int, other: int) -> float:
     """What a link between two nodes costs, ms."""
-    if one == other:
-        return 0.0
-    square = 0.0
-    for k in range(places.position.shape[1]):
-        away = places.position[one, k] - places.position[other, k]
-        square += away * away
-    return math.sqrt(square) + places.extra[one, 0] + places.extra[other, 0]
+    position, extra = places.position, places.extra
+    away = distance(position[one], position[other])
+    return leg_cost(away, extra[other, 0], extra[one, 0], 0.0, one == other)
 
 
 @inlined
 def _to_point(places: Places, node: int, point: Floats) -> float:
-    square = 0.0
-    for k in range(len(point)):
-        away = places.position[node, k] - point[k]
-        square += away * away
-    return math.sqrt(square) + places.extra[node, 0]
+    away = distance(places.position[node], point)
+    return leg_cost(away, 0.0, places.extra[node, 0], 0.0, False)
 
 
 @njit(cache=True, nogil=True)
 def _own(
-    places: Places, operators: Operators, legs: Legs, members: _Members, n: int, node: int
+    places: Places, operators: Operators, legs: Legs, members: Members, n: int, node: int
 ) -> float:
     """Cost of a member's legs outside the tree, and of hosting all its legs."""
-    row, one = operators.row, members.some[n]
-    begin, total, weight = row[one, LEG], 0.0, 0.0
-    for i in range(row[one, LEGS]):
-        leg = begin + i
+    begin, at, total, weight = operators.row[members.some[n], LEG], members.at[n], 0.0, 0.0
+    for i in range(members.at[n + 1] - at):
+        leg, far = begin + i, members.far[at + i]
         weight += legs.weight[leg]
-        end, other = legs.end[leg], legs.other[leg]
-        place = _place_of(members, other) if other >= 0 else -1
-        if _in_tree(members, n, place, i < row[one, INPUTS]):
+        if far == _IN_TREE:
             continue
-        if place >= 0:
-            end = members.host[place]
+        end = legs.end[leg] if far == _OUTSIDE else members.host[far]
         if end >= 0:
             total += legs.weight[leg] * _apart(places, node, end)
         else:
-            total += legs.weight[leg] * _to_point(places, node, operators.point[other])
+            total += legs.weight[leg] * _to_point(places, node, operators.point[legs.other[leg]])
     return float(total + weight * places.extra[node, 1])
 
 
 @njit(cache=True, nogil=True)
-def _cost(places: Places, operators: Operators, legs: Legs, members: _Members) -> float:
+def _cost(places: Places, operators: Operators, legs: Legs, members: Members) -> float:
     """Cost of all members' links on their hosts; infinite if one is nowhere."""
     total = 0.0
     for n in range(len(members.some)):
@@ -278,7 +453,7 @@ def _cost(places: Places, operators: Operators, legs: Legs, members: _Members) -
 
 
 @inlined
-def _add(tree: HostTree, members: _Members, n: int, node: int) -> None:
+def _add(tree: HostTree, members: Members, n: int, node: int) -> None:
     """One more candidate of a member, if it is a host with room and not listed yet."""
     count = members.filled[n]
     if count == members.listed.shape[1] or tree.slot[0, node] == NONE:
@@ -295,10 +470,12 @@ def _add(tree: HostTree, members: _Members, n: int, node: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _list_candidates(tree: HostTree, operators: Operators, legs: Legs, members: _Members) -> None:
+def _list_candidates(
+    tree: HostTree, operators: Operators, legs: Legs, members: Members, search: Search
+) -> None:
     """Where each may go: where it is, near its virtual position, its legs' ends; its relatives'."""
     row, many = operators.row, len(members.some)
-    search = search_for(TREE_NEARBY, operators.point.shape[1])
+    own, half = members.own, members.listed.shape[1] // 2
     for n in range(many):
         one = members.some[n]
         members.filled[n] = 0
@@ -309,20 +486,20 @@ def _list_candidates(tree: HostTree, operators: Operators, legs: Legs, members: 
             _add(tree, members, n, tree.node[0, search.slot[k]])
         begin = row[one, LEG]
         for i in range(begin, begin + row[one, LEGS]):
-            if legs.end[i] >= 0 and members.filled[n] < TREE_CANDIDATES // 2:
+            if legs.end[i] >= 0 and members.filled[n] < half:
                 _add(tree, members, n, legs.end[i])
-    base = members.filled.copy()
+        own[n] = members.filled[n]
     for n in range(many):
         up = members.parent[n]
         if up >= 0:
-            for k in range(base[up]):
+            for k in range(own[up]):
                 _add(tree, members, n, members.listed[up, k])
-            for k in range(base[n]):
+            for k in range(own[n]):
                 _add(tree, members, up, members.listed[n, k])
 
 
 @njit(cache=True, nogil=True)
-def _weigh(places: Places, operators: Operators, legs: Legs, members: _Members) -> None:
+def _weigh(places: Places, operators: Operators, legs: Legs, members: Members) -> None:
     """Upwards: the least cost of all below, for each candidate."""
     listed, value = members.listed, members.value
     for n in range(len(members.some)):
@@ -344,10 +521,14 @@ def _weigh(places: Places, operators: Operators, legs: Legs, members: _Members) 
 
 @njit(cache=True, nogil=True)
 def _choose(
-    tree: HostTree, places: Places, loads: Loads, operators: Operators, members: _Members
+    tree: HostTree,
+    places: Places,
+    loads: Loads,
+    operators: Operators,
+    members: Members,
+    search: Search,
 ) -> None:
     """Downwards: consumers choose first, as long as there is room."""
-    search = search_for(1, operators.point.shape[1])
     for n in range(len(members.some) - 1, -1, -1):
         up, least = members.parent[n], math.inf
         members.host[n] = NONE

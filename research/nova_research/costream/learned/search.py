@@ -183,10 +183,15 @@ def ranking(predictions: Predictions, target: str) -> Ints:
         predictions: of candidates.
         target: a regression metric; throughput is the better the higher, latency the lower.
     """
-    value = predictions.value(target)
+    value = _comparable(predictions.value(target))
     good = accepted(predictions)
-    doubt: Floats = predictions.value("back_pressure") - predictions.value("success")
+    doubt = _comparable(predictions.value("back_pressure") - predictions.value("success"))
     order: Ints = np.lexsort(
         (-value if target == "throughput" else value, np.where(good, 0.0, doubt), ~good)
     )
     return order
+
+
+def _comparable(values: Floats) -> Floats:
+    """Predictions without the digits in which processors differ, which sum 32-bit floats."""
+    return np.array([float(f"{value:.5g}") for value in values.tolist()])

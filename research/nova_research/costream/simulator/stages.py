@@ -99,7 +99,7 @@ class _Builder:
         feeds = plan.instances.feeds
         feeds = np.full(count, -1) if feeds is None else feeds
         pinned = np.flatnonzero(self.graph.node >= 0)
-        operator = np.append(body, pinned)
+        operator: Ints = np.append(body, pinned)
         fed = np.append(feeds < 0, np.ones(len(pinned), bool))
         order = np.lexsort((fed, operator))
         self.operator, self.feeds = operator[order], ~fed[order]

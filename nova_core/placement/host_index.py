@@ -97,6 +97,16 @@ class HostIndex:
         if answer == trees.TOO_DEEP or self._changes_left < 0:
             self._build_anew()
 
+    def nearest(self, point: Floats, need: float, requirement: int) -> int:
+        """The nearest host with room, or -1.
+
+        Args:
+            point: (d,) a virtual position, ms.
+            need: tuples/s a host must have free.
+            requirement: what it must meet, counted from 1; 0 for nothing.
+        """
+        return int(kernels.nearest_host(self._shared, point, need, requirement))
+
     def set_free(self, node: int, free: float) -> None:
         """Set the free capacity of a node, if it is a host."""
         kernels.set_host_free(self._shared, node, free)
