@@ -329,7 +329,7 @@ class Sources:
         if self.checkpoint_ms:
             raise NovaError("sources: checkpoint_ms: jobs under control are not started again")
         if SOCKET in self.kinds or (self.of_readings and READINGS not in self.kinds):
-            what = "sockets" if SOCKET in self.kinds else "Kafka with readings"
+            what = "sockets" if SOCKET in self.kinds else "readings through Kafka"
             raise NovaError(
                 f"sources: control: those of {what} cannot be told when to begin and end"
             )
