@@ -63,7 +63,6 @@ def starter(
     kafka = bed.engine if isinstance(bed.engine, KafkaEngine) else None
     engine = bed.engine if kafka is None else kafka.engine
     assert isinstance(engine, ControlledEngine)
-    assert streams.match is not None
     start = Control(engine, folder.path / "control", bed.note, plan, streams.match).start
     return start if kafka is None else partial(kafka.start_by, start)
 

@@ -252,8 +252,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     own_flink = (
         experiment.transport == DIRECT and not flowing.queries and experiment.engine == "flink"
     )
-    controlled = not flowing.queries and runner(experiment.engine).controlled
-    own_controlled = f"for joins with engine {_controlled_engines()}"
+    controlled = runner(experiment.engine).controlled
+    own_controlled = f"with engine {_controlled_engines()}"
     if experiment.settings.checkpoint_s and not own_flink:
         raise ExperimentError(f"{where}: settings.checkpoint_s: only {OWN_FLINK}")
     if experiment.settings.miss_after_s is not None and not controlled:
@@ -278,9 +278,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.called in seen:
             raise ExperimentError(f"{place}: {part.called!r} is given twice; give one a label")
         seen.add(part.called)
-    if experiment.disturbances and flowing.queries:
-        raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
-    _check_disturbances(experiment, where, controlled=controlled)
+    _check_disturbances(experiment, where, controlled=controlled, queries=flowing.queries)
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)
         if len(set(values)) < len(values):
@@ -291,13 +289,16 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         )
 
 
-def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool) -> None:
+def _check_disturbances(
+    experiment: Experiment, where: str, *, controlled: bool, queries: bool
+) -> None:
     """Check that the engine and the strategies can go through them.
 
     Args:
-        experiment: of joins, if it has disturbances.
-        where: as for `check_experiment`.
+        experiment: as for `check_experiment`.
+        where: the same.
         controlled: whether its jobs can be under the controller.
+        queries: whether they are whole queries.
     """
     chosen, settings, those = experiment.chosen, experiment.settings, _controlled_engines()
     others = [part.called for part in chosen if part.scheduled_by != "controller"]
@@ -305,9 +306,9 @@ def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool)
         place = f"{where}: disturbances[{i}]: what: {event.what}"
         own = controlled and experiment.transport == DIRECT
         if event.what in ("rate", "add") and not own:
-            raise ExperimentError(
-                f"{place}: only for joins with engine {those} and transport {DIRECT}"
-            )
+            raise ExperimentError(f"{place}: only with engine {those} and transport {DIRECT}")
+        if event.what == "rate" and queries:
+            raise ExperimentError(f"{place}: readings of queries have times of their own")
         seen_late = settings.miss_after_s is None and len(others) < len(chosen)
         if event.what in ("hang", "cut") and seen_late:
             raise ExperimentError(
@@ -320,10 +321,10 @@ def _check_disturbances(experiment: Experiment, where: str, *, controlled: bool)
             raise ExperimentError(f"{place}: only with engine {those}")
         # Storm restarts killed workers by itself.
         if others and experiment.engine == "flink" and not settings.checkpoint_s:
-            raise ExperimentError(
-                f"{place}: would end the jobs of {', '.join(others)}; settings.checkpoint_s has "
-                "the engine start them again"
-            )
+            again = "settings.checkpoint_s has the engine start them again"
+            if queries:
+                again = "those of queries go on under the controller only (scheduled_by)"
+            raise ExperimentError(f"{place}: would end the jobs of {', '.join(others)}; {again}")
 
 
 def _controlled_engines() -> str:
