@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from needs import skip_or_fail
+from query_experiment import WORKLOAD, write_queries
 
 import nova_testbed
 from nova_core.errors import NovaError
 from nova_harness.commands.experiment import succeeded
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.flink import ready_home
-from nova_harness.experiment.document import find_experiment, read_experiment
+from nova_harness.experiment.document import StrategyPart, find_experiment, read_experiment
 from nova_harness.experiment.runner import Watcher, run_experiment
 from nova_harness.report import make_report, write_report
 from nova_testbed.inventory import read_inventory
@@ -104,3 +105,28 @@ def test_a_worker_is_killed(folder: Path) -> None:
     page = folder / "report.html"
     write_report(report, page)
     assert "What hosts went through" in page.read_text()
+
+
+def test_whole_queries_go_on_under_the_controller(folder: Path) -> None:
+    """Whichever worker has operators is killed."""
+    write_queries(folder)
+    shipped = read_experiment(find_experiment("disturbed"))
+    killed = [Disturbance(at, "kill", host, 5) for at, host in ((4, "near"), (14, "far"))]
+    experiment = msgspec.structs.replace(
+        shipped,
+        inventory="rack.yaml",
+        workload=WORKLOAD,
+        strategies=[StrategyPart(name="nova", scheduled_by="controller")],
+        windows_ms=[],
+        rates=[],
+        duration_s=24,
+        settings=msgspec.structs.replace(shipped.settings, checkpoint_s=0, miss_after_s=40),
+        disturbances=killed,
+    )
+    (cell,) = run_experiment(experiment, folder, folder / "run", Watcher(phase=print))
+    said = [event.text for event in cell.facts.events]
+    print(cell.check, said)
+    assert cell.check.ok and cell.check.expected == cell.check.delivered > 500
+    kinds = {event.kind for event in cell.facts.events}
+    assert kinds & {"recovered", "handed-over"} and cell.facts.restarts == 0
+    assert make_report([folder / "run"]).courses

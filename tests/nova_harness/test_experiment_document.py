@@ -69,7 +69,7 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         ),
         (
             "strategies: [nova]\nengine: spark\nsettings: {miss_after_s: 5}",
-            "miss_after_s: only for joins with engine flink or storm",
+            "miss_after_s: only with engine flink or storm",
         ),
         (
             "strategies: [nova, {name: nova, label: mine, scheduled_by: controller}]\n"
@@ -80,7 +80,7 @@ def test_experiments_that_come_with_nova_can_be_read(name: str) -> None:
         (f"strategies: [nova]\nengine: spark\n{KILL}", "kill: only with engine flink or storm"),
         (
             "strategies: [{name: nova, scheduled_by: controller}]\nengine: spark",
-            "controller: only for joins with engine flink or storm",
+            "controller: only with engine flink or storm",
         ),
     ],
 )

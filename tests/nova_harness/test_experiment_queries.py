@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from query_experiment import WORKLOAD, write_queries
@@ -19,6 +20,7 @@ from nova_engines.flow import Flow
 from nova_engines.results import QueryRows, ResultRecords, together
 from nova_engines.sources import Sources
 from nova_engines.verification import RUNNING, Verification, compare
+from nova_harness.control.disturbances import Disturbance
 from nova_harness.experiment.cell_run import run_cell
 from nova_harness.experiment.cells import cells_of
 from nova_harness.experiment.document import (
@@ -146,3 +148,22 @@ def test_without_duckdb_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(NovaError, match=r"readings of queries: .* 'nova-placement\[queries\]'"):
         connection()
+
+
+def test_what_disturbs_whole_queries() -> None:
+    """Under the controller, what hosts go through; but readings come when they come."""
+    alone = StrategyPart(name="nova", scheduled_by="controller")
+    asked = Experiment(name="q", strategies=[alone], workload=WORKLOAD)
+    kill = Disturbance(1, "kill", "worker1", 2)
+    for engine in ("flink", "storm"):
+        controlled = msgspec.structs.replace(asked, engine=engine, disturbances=[kill])
+        check_experiment(controlled, "x.yaml")
+    rate = Disturbance(1, "rate", "worker1", 2, times=2)
+    settings = msgspec.structs.replace(asked.settings, checkpoint_s=2)
+    for changes, why in (
+        ({"disturbances": [rate]}, "readings of queries have times of their own"),
+        ({"disturbances": [kill], "strategies": ["nova"]}, "go on under the controller only"),
+        ({"settings": settings}, "checkpoint_s: only for joins"),
+    ):
+        with pytest.raises(NovaError, match=why):
+            check_experiment(msgspec.structs.replace(asked, **changes), "x.yaml")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 from report_runs import BEHAVIOURS, START_US, write_run
@@ -179,3 +180,23 @@ def test_the_page_shows_them(tmp_path: Path) -> None:
     text = page.read_text()
     assert "What hosts went through" in text and "load on &lt;b&gt;" in text
     assert tmp_path / "figures" / "over-time.png" in written
+
+
+def test_a_query_that_stopped(tmp_path: Path) -> None:
+    """Of two queries, whose results are told apart by their names alone."""
+    latency = np.where((due_s() >= 20) & (due_s() < 26), np.nan, steady())
+    events = [event(20, "disturbed", "killed")]
+    cell = cell_of(tmp_path / "cell", latency, events)
+    pairs = pq.read_table(cell.samples).drop(["pair", "left_sequence", "right_sequence"])
+    names = ["stops"] * len(pairs)
+    whole = pq.read_table(cell_of(tmp_path / "other", steady(), events).samples)
+    goes_on = whole.drop(["pair", "left_sequence", "right_sequence"])
+    names += ["goes-on"] * len(goes_on)
+    both = pa.concat_tables([pairs, goes_on])
+    assert not cell.of_queries
+    cell.write_table("samples", both.append_column("query", pa.array(names)))
+    assert cell.of_queries
+    found = course(cell)
+    (one,) = found.recoveries
+    assert one.results_s == pytest.approx(6.1, abs=0.1)
+    assert found.per_s[15] == 2 * RATE and found.per_s[23] == RATE

@@ -59,7 +59,6 @@ def starter(
     if by == "engine":
         return lambda flow, sources, name: bed.engine.start(flow.unpinned(), sources, name)
     assert isinstance(bed.engine, ControlledEngine)
-    assert streams.match is not None
     return Control(bed.engine, folder.path / "control", bed.note, plan, streams.match).start
 
 

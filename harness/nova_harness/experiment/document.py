@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from nova_core.errors import NovaError
 from nova_core.io.syntax import read_typed
-from nova_engines.sources import KAFKA, REPLAY
+from nova_engines.sources import KAFKA, READINGS, REPLAY
 from nova_harness.control.disturbances import Disturbance
 from nova_harness.engines.base import ALL, PAIRS, Abilities, names, require, runner
 from nova_harness.experiment.feed import DIRECT, TRANSPORTS
@@ -252,8 +252,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         raise ExperimentError(f"{where}: {error}") from None
     seen: set[str] = set()
     can = runner(experiment.engine).can
-    controlled = not flowing.queries and can.controlled
-    own_controlled = f"for joins with engine {_able(lambda one: one.controlled)}"
+    controlled = can.controlled and not (flowing.queries and experiment.source != READINGS)
+    own_controlled = f"with engine {_able(lambda one: one.controlled)}"
     if experiment.settings.checkpoint_s and not (can.checkpoints and experiment.source == REPLAY):
         raise ExperimentError(
             f"{where}: settings.checkpoint_s: only for joins with engine "
@@ -283,9 +283,7 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         if part.called in seen:
             raise ExperimentError(f"{place}: {part.called!r} is given twice; give one a label")
         seen.add(part.called)
-    if experiment.disturbances and flowing.queries:
-        raise ExperimentError(f"{where}: disturbances: only of workloads of joins, so far")
-    _check_disturbances(experiment, where, can)
+    _check_disturbances(experiment, where, can, queries=flowing.queries)
     for field in ("windows_ms", "rates"):
         values = getattr(experiment, field)
         if len(set(values)) < len(values):
@@ -296,13 +294,16 @@ def check_experiment(experiment: Experiment, where: str) -> None:
         )
 
 
-def _check_disturbances(experiment: Experiment, where: str, can: Abilities) -> None:
+def _check_disturbances(
+    experiment: Experiment, where: str, can: Abilities, *, queries: bool
+) -> None:
     """Check that the engine and the strategies can go through them.
 
     Args:
-        experiment: of joins, if it has disturbances.
-        where: as for `check_experiment`.
+        experiment: as for `check_experiment`.
+        where: the same.
         can: what its engine can do.
+        queries: whether its jobs are whole queries.
     """
     chosen, settings = experiment.chosen, experiment.settings
     those = _able(lambda one: one.controlled)
@@ -311,9 +312,9 @@ def _check_disturbances(experiment: Experiment, where: str, can: Abilities) -> N
         place = f"{where}: disturbances[{i}]: what: {event.what}"
         own = can.controlled and experiment.transport == DIRECT
         if event.what in ("rate", "add") and not own:
-            raise ExperimentError(
-                f"{place}: only for joins with engine {those} and transport {DIRECT}"
-            )
+            raise ExperimentError(f"{place}: only with engine {those} and transport {DIRECT}")
+        if event.what == "rate" and queries:
+            raise ExperimentError(f"{place}: readings of queries have times of their own")
         seen_late = settings.miss_after_s is None and len(others) < len(chosen)
         if event.what in ("hang", "cut") and seen_late:
             raise ExperimentError(
@@ -325,10 +326,10 @@ def _check_disturbances(experiment: Experiment, where: str, can: Abilities) -> N
         if not can.controlled:
             raise ExperimentError(f"{place}: only with engine {those}")
         if others and can.checkpoints and not settings.checkpoint_s:
-            raise ExperimentError(
-                f"{place}: would end the jobs of {', '.join(others)}; settings.checkpoint_s has "
-                "the engine start them again"
-            )
+            again = "settings.checkpoint_s has the engine start them again"
+            if queries:
+                again = "those of queries go on under the controller only (scheduled_by)"
+            raise ExperimentError(f"{place}: would end the jobs of {', '.join(others)}; {again}")
 
 
 def _able(does: Callable[[Abilities], bool]) -> str:

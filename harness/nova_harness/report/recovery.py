@@ -31,15 +31,9 @@ LATE_MS = 1000.0
 NOTICED = ("noticed", "failed", "refused", "waiting")
 # ... or replaced the plan.
 REPLACED = ("handed-over", "recovered")
-COLUMNS = (
-    "pair",
-    "left_sequence",
-    "right_sequence",
-    "left_due_us",
-    "right_due_us",
-    "arrive_us",
-    "measured",
-)
+COLUMNS = ("left_due_us", "right_due_us", "arrive_us", "measured")
+# What a result of a pair is told by.
+PAIR = ("pair", "left_sequence", "right_sequence")
 
 
 @dataclass(frozen=True)
@@ -101,15 +95,15 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class _Results:
-    """Results of the measured time, each once; (k,) arrays.
+    """Results of the measured time, of pairs each once; (k,) arrays.
 
     Attributes:
-        pair: of the problem.
+        group: number of the pair or the query.
         due_s: when the later tuple was due, from the begin of the measured time.
         arrive_s: when it arrived.
     """
 
-    pair: Ints
+    group: Ints
     due_s: Floats
     arrive_s: Floats
 
@@ -119,14 +113,22 @@ class _Results:
 
     @classmethod
     def of(cls, cell: CellFolder, begin_us: int) -> _Results:
-        c = cell.columns(*COLUMNS)
-        order = np.lexsort((c["arrive_us"], c["right_sequence"], c["left_sequence"], c["pair"]))
-        key = np.stack([c[name][order] for name in ("pair", "left_sequence", "right_sequence")])
-        again = np.concatenate(([False], (key[:, 1:] == key[:, :-1]).all(axis=0)))
-        chosen = order[~again & c["measured"][order]]
+        queries = cell.of_queries
+        c = cell.columns(*COLUMNS, *(("query",) if queries else PAIR))
+        if queries:
+            _, group = np.unique(c["query"], return_inverse=True)
+            chosen = np.flatnonzero(c["measured"])
+        else:
+            group, order = (
+                c["pair"],
+                np.lexsort((c["arrive_us"], *(c[name] for name in PAIR[::-1]))),
+            )
+            key = np.stack([c[name][order] for name in PAIR])
+            again = np.concatenate(([False], (key[:, 1:] == key[:, :-1]).all(axis=0)))
+            chosen = order[~again & c["measured"][order]]
         due = np.maximum(c["left_due_us"], c["right_due_us"])[chosen]
         return cls(
-            c["pair"][chosen],
+            group[chosen],
             (due - begin_us) / 1e6,
             (c["arrive_us"][chosen] - begin_us) / 1e6,
         )
@@ -216,10 +218,10 @@ def _levels(latency_ms: Floats) -> tuple[float, float]:
 
 
 def _silence_ended(results: _Results, at_s: float, end_s: float, silent_s: float) -> float | None:
-    """When the last of the joins that stopped in a time delivered again, s after its begin."""
+    """When the last of the joins, or queries, that stopped delivered again, s after its begin."""
     latest: float | None = None
-    for pair in np.unique(results.pair).tolist():
-        arrive = np.sort(results.arrive_s[results.pair == pair])
+    for group in np.unique(results.group).tolist():
+        arrive = np.sort(results.arrive_s[results.group == group])
         inside = arrive[(arrive > at_s) & (arrive < end_s)]
         moments = np.concatenate(([at_s], inside, [end_s]))
         gaps = np.diff(moments)

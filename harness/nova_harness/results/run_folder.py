@@ -179,7 +179,7 @@ class CellFolder:
         return _optional(self.path / "operators.json", list[OperatorCounts], [])
 
     def columns(self, *names: str) -> dict[str, Any]:
-        """Columns of its samples: (k,) arrays, ``measured`` of bool, others of int64.
+        """Columns of its samples: (k,) arrays of int64, ``measured`` of bool, ``query`` of str.
 
         Raises:
             RunError: when the samples cannot be read.
@@ -187,16 +187,29 @@ class CellFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        kinds = [
-            pa.field(name, pa.bool_() if name == "measured" else pa.int64(), nullable=False)
-            for name in names
-        ]
+        others = {"measured": pa.bool_(), "query": pa.string()}
+        kinds = [pa.field(name, others.get(name, pa.int64()), nullable=False) for name in names]
         try:
             table = pq.read_table(self.samples, columns=list(names)).select(list(names))
             table = table.cast(pa.schema(kinds))
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
         return {name: table.column(name).to_numpy() for name in names}
+
+    @property
+    def of_queries(self) -> bool:
+        """Whether its samples are results of whole queries, with their column ``query``.
+
+        Raises:
+            RunError: when the samples cannot be read.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return "query" in pq.read_schema(self.samples).names
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
 
     def latencies_us(self) -> tuple[Floats, Floats, Floats]:
         """Latencies of the measured results by arrival, us.
