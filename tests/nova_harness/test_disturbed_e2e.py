@@ -77,8 +77,7 @@ def test_a_worker_is_killed(folder: Path) -> None:
         assert first.text == "; ".join(map(str, [added, *surge]))
         print(name, one, course.cell.check, course.cell.facts.restarts)
         assert one.text == str(killed) == "the worker on near is killed, for 6 s"
-        # How long after its time it begins says how busy this machine is.
-        assert killed.at <= one.at_s < shipped.duration_s
+        assert 4 < one.at_s < 7
         assert course.cell.check.lost == course.cell.check.wrong == 0
         assert course.cell.check.expected >= seconds * shipped.rates[0]
         assert ("over", one.text) in {(e.kind, e.text) for e in course.cell.facts.events}
@@ -86,11 +85,10 @@ def test_a_worker_is_killed(folder: Path) -> None:
     assert "recovered" in {event.kind for event in by["controlled"].cell.facts.events}
     said = [event.text for event in by["controlled"].cell.facts.events if event.kind == "noticed"]
     lost, back = (
-        [n for n, text in enumerate(said) if text.startswith(f"far is {what}")]
+        next(n for n, text in enumerate(said) if text.startswith(f"far is {what}"))
         for what in ("lost", "back")
     )
-    # It is back after 15 s: on a busy machine, the cell has ended before.
-    assert lost and lost[0] < min(back, default=len(said))
+    assert lost < back
     assert by["controlled"].cell.good and by["controlled"].cell.facts.restarts == 0
     # Pinned to the host that is gone, it has to wait for it.
     _, waited = by["top-c"].recoveries
@@ -98,7 +96,7 @@ def test_a_worker_is_killed(folder: Path) -> None:
     assert waited.results_s is not None and felt.results_s is not None
     assert waited.results_s > felt.results_s
     # Its results are back because the controller has noticed, not the engine.
-    assert felt.noticed_s is not None and felt.noticed_s < felt.results_s
+    assert felt.noticed_s is not None and felt.noticed_s < min(3, felt.results_s)
     # Where Flink has put the join is not known before.
     rows = by["engine-default"].cell.verification.rows
     assert {row.actual for row in rows if row.operator.startswith("join")} <= HOSTS

@@ -191,7 +191,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert report.check.finished
     # Two links of 10 ms, and the wait for the window's end.
     median = report.summary.latency_ms.p50
-    assert median is not None and median > 10
+    assert median is not None and 10 < median < 1000
     written = {file.name for file in cells[0].iterdir()}
     assert written == {
         *("DONE", "cell.json", "check.json", "flow.json", "hosts.parquet"),
@@ -228,7 +228,7 @@ def test_an_experiment_and_its_faults(base: Path, tmp_path: Path) -> None:
     assert_clean(base)
     up = state(run)["engine_up"]
     assert isinstance(up, dict)
-    assert up["seconds"] > 0
+    assert 0 < up["seconds"] < 180
     assert up["processes"][TASK_MANAGER]["number"] == 4
     assert 4 * (50 << 20) < up["processes"][TASK_MANAGER]["bytes"] < 4 * (320 << 20)
 

@@ -607,6 +607,8 @@ class LiveState(Undoable):
             groups: operators of each query, producers before consumers.
             limits: see `kernels.live.tables.Limits`.
         """
+        if not groups:
+            return
         rows, bounds = _in_a_row(groups)
         moved, result = np.empty(2 * len(rows), np.int64), np.empty((2 * len(rows), 4))
         self.changed.reserve(len(rows))
