@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nova_core.errors import NovaError
 from nova_engines.flow import SINK, SOURCE, Flow, Operator
 from nova_engines.sources import READINGS
-from nova_spark.realtime import Job, Position, host_of, require_slots
+from nova_spark.tasks import Job, Position, host_of, require_slots
 
 if TYPE_CHECKING:
     from nova_engines.sources import Source, Sources

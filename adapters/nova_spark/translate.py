@@ -21,7 +21,8 @@ from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.extension import kafka_client
 from nova_spark.home import spark_home
-from nova_spark.realtime import SLOTS, job_of
+from nova_spark.pairs import job_of
+from nova_spark.tasks import SLOTS
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 # What the job needs of Nova on the driver's host, beside PySpark and the standard library.
 MODULES = {
     "nova_spark": (
-        *("__init__", "extension", "home", "job", "realtime", "rest", "session"),
-        "verification",
+        *("__init__", "extension", "home", "job", "pairs", "realtime", "rest", "session"),
+        *("tasks", "verification"),
     ),
     "nova_engines": (
         *("__init__", "compiling", "flow", "documents", "installing", "json_interface"),

@@ -40,7 +40,7 @@ def test_an_experiment_says_how_readings_come() -> None:
     controlled = StrategyPart(name="nova", scheduled_by="controller")
     check_experiment(msgspec.structs.replace(THROUGH, strategies=[controlled]), "x.yaml")
     surge = [Disturbance(1, "rate", "source1", times=2)]
-    with pytest.raises(NovaError, match=r"rate: only for joins with .* and transport direct"):
+    with pytest.raises(NovaError, match=r"rate: only with .* and transport direct"):
         check_experiment(msgspec.structs.replace(THROUGH, disturbances=surge), "x.yaml")
     with pytest.raises(NovaError, match="broker: only transport kafka has one"):
         check_experiment(Experiment(name="a", strategies=["sink"], broker="hub"), "x.yaml")

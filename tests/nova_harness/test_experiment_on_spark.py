@@ -15,7 +15,7 @@ from nova_engines.flow import Match
 from nova_engines.flow_of_plan import flow_of
 from nova_harness.engines.spark import SparkDeployment, SparkEngine, SparkJob
 from nova_spark.driver import FLOWING, READY, State
-from nova_spark.realtime import job_of
+from nova_spark.pairs import job_of
 from nova_spark.verification import Step
 from nova_testbed.hosts import Hosts
 from nova_testbed.inventory import read_inventory

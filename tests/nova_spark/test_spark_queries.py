@@ -13,8 +13,9 @@ from nova_core.errors import NovaError
 from nova_engines.flow import SINK, SOURCE, Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.sources import READINGS, REPLAY, Source, Sources
+from nova_spark.pairs import job_of
 from nova_spark.queries import job_of_queries
-from nova_spark.realtime import Job, job_of
+from nova_spark.tasks import Job
 
 ADDRESSES = {f"n_{i}.x": f"10.0.0.{i}" for i in range(3)}
 

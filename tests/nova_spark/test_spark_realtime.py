@@ -15,7 +15,8 @@ from nova_core.errors import NovaError
 from nova_engines.flow import CUT, RELAY, SELECT, Flow, Operator
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.sources import Sources
-from nova_spark.realtime import Job, job_of
+from nova_spark.pairs import job_of
+from nova_spark.tasks import Job
 
 ADDRESSES = {f"n_{i}.x": f"10.0.0.{i}" for i in range(NODES)}
 SEQUENCES = range(300)

@@ -31,7 +31,7 @@ from nova_harness.commands.cluster import cluster
 from nova_kafka import topics
 from nova_kafka.broker import local_broker
 from nova_kafka.home import broker_home
-from nova_spark import realtime, results
+from nova_spark import realtime, results, tasks
 from nova_spark.driver import ENDED, FAILED, FINISHED, FLOWING, READY, State
 from nova_spark.engine import SPARK
 from nova_spark.extension import kafka_client
@@ -102,7 +102,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     client = kafka_client() if home.installed else None
     settings = realtime.settings(512, client, queries=True)
     directory = tmp_path_factory.mktemp("cluster")
-    slots = realtime.SLOTS
+    slots = tasks.SLOTS
     with LocalCluster(NODES, directory, python=sys.executable, slots=slots) as cluster:
         settings |= {
             **cluster.settings,

@@ -356,6 +356,7 @@ class Abilities:
         operators: kinds of operators that it runs, of `nova_engines.flow.KINDS`.
         sources: kinds of sources that it runs, of `nova_engines.sources.KINDS`. With ``kafka``, its
             jobs are a `ReadingJob`.
+        query_sources: the same, of jobs with other operators than those of pairs.
         controlled: whether its jobs can be controlled: its engine is a `ControlledEngine`. Then its
             sources can change their rates, and scripts can end its workers.
         places: whether it finds places for operators without a node (`Flow.unpinned`).
@@ -365,6 +366,7 @@ class Abilities:
 
     operators: Collection[str] = PAIRS
     sources: Collection[str] = (REPLAY,)
+    query_sources: Collection[str] = ()
     controlled: bool = False
     places: bool = False
     checkpoints: bool = False
@@ -442,12 +444,16 @@ def require(name: str, operators: Collection[str], sources: Collection[str]) -> 
     Raises:
         NovaError: naming the first kind that it does not run, and engines that do.
     """
-    for what in ("operators", "sources"):
-        wanted = operators if what == "operators" else sources
-        for kind in sorted(set(wanted) - set(getattr(runner(name).can, what))):
-            others = [one for one in names() if kind in getattr(runner(one).can, what)]
+    of = "query_sources" if set(operators) - set(PAIRS) else "sources"
+    for called, can, wanted in (
+        ("operators", "operators", operators),
+        ("sources of queries" if of == "query_sources" else "sources", of, sources),
+    ):
+        for kind in sorted(set(wanted) - set(getattr(runner(name).can, can))):
+            others = [one for one in names() if kind in getattr(runner(one).can, can)]
             raise NovaError(
-                f"engine {name}: runs no {what} of kind {kind!r}; {', '.join(others) or 'none'} can"
+                f"engine {name}: runs no {called} of kind {kind!r}; "
+                f"{', '.join(others) or 'none'} can"
             )
 
 

@@ -82,7 +82,14 @@ class FlinkRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "flink"
-    can = Abilities(ALL, kinds.KINDS, controlled=True, places=True, checkpoints=True)
+    can = Abilities(
+        operators=ALL,
+        sources=kinds.KINDS,
+        query_sources=(kinds.READINGS, kinds.KAFKA),
+        controlled=True,
+        places=True,
+        checkpoints=True,
+    )
 
     def prepare(self, tell: Tell, source: str) -> None:
         """Prepare Flink, and look for its connector for Kafka."""

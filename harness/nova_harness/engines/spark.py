@@ -28,7 +28,7 @@ from nova_engines.sources import KAFKA, READINGS, REPLAY, Sources
 from nova_harness.engines.base import ALL, Abilities, JobState, RunError
 from nova_harness.engines.deployment import EngineDeployment
 from nova_harness.results.schema import OperatorCounts
-from nova_spark import realtime, results
+from nova_spark import realtime, results, tasks
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.driver import ENDED, FAILED, FINISHED, READY, State
 from nova_spark.extension import build, kafka_client
@@ -62,7 +62,7 @@ class SparkRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "spark"
-    can = Abilities(operators=ALL, sources=(REPLAY, KAFKA, READINGS))
+    can = Abilities(operators=ALL, sources=(REPLAY, KAFKA), query_sources=(READINGS,))
 
     def prepare(self, tell: Tell, source: str) -> None:
         """Prepare PySpark, with Nova's classes."""
@@ -124,7 +124,7 @@ class SparkDeployment(EngineDeployment):
             sys.executable,
             # All virtual hosts have the same users.
             self.work(self.sink),
-            slots=realtime.SLOTS,
+            slots=tasks.SLOTS,
         )
 
     @property

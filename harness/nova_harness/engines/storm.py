@@ -97,7 +97,7 @@ class StormRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "storm"
-    can = Abilities(ALL, (REPLAY, READINGS), controlled=True)
+    can = Abilities(ALL, (REPLAY,), (READINGS,), controlled=True)
 
     def prepare(self, tell: Tell, source: str) -> None:
         """Prepare Storm, with Nova's classes."""

@@ -254,6 +254,8 @@ def check_experiment(experiment: Experiment, where: str) -> None:
     can = runner(experiment.engine).can
     controlled = can.controlled and not (flowing.queries and experiment.source != READINGS)
     own_controlled = f"with engine {_able(lambda one: one.controlled)}"
+    if flowing.queries:
+        own_controlled += f" and transport {DIRECT}"
     if experiment.settings.checkpoint_s and not (can.checkpoints and experiment.source == REPLAY):
         raise ExperimentError(
             f"{where}: settings.checkpoint_s: only for joins with engine "
