@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from needs_flink import require
+from needs_flink import SHARED_NODES, require
 from random_plans import match_of, plan_of, random_plan, seeds, sources_of
 
 from nova_core.errors import NovaError
@@ -25,7 +25,7 @@ from nova_workloads.schedule import Schedule, Tuples, all_tuples
 from nova_workloads.streams import Stream
 
 pytestmark = pytest.mark.e2e
-NODES = [f"n_{i}.x" for i in range(5)]
+NODES = SHARED_NODES
 DONE_S = 120
 
 

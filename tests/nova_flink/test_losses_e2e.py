@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs_flink import require
+from needs_flink import SHARED_NODES, require
 
 from nova_engines import results
 from nova_engines.flow import Flow, Operator
@@ -20,7 +20,7 @@ from nova_flink.verification import await_running
 from nova_harness.engines.flink import FlinkCluster
 
 pytestmark = pytest.mark.e2e
-NODES = ["first", "second"]
+NODES = FIRST, SECOND = SHARED_NODES[:2]
 DONE_S = 60
 AGAIN = {
     "restart-strategy.type": "fixed-delay",
@@ -29,18 +29,18 @@ AGAIN = {
 }
 FLOW = Flow(
     (
-        Operator("source left", "second", "source", source="left"),
-        Operator("source right", "second", "source", source="right"),
+        Operator("source left", SECOND, "source", source="left"),
+        Operator("source right", SECOND, "source", source="right"),
         Operator(
             "join",
-            "second",
+            SECOND,
             "join",
             inputs=("source left",),
             right=("source right",),
             window=(100, 100),
             match=(1000, 1),
         ),
-        Operator("results", "first", "sink", inputs=("join",)),
+        Operator("results", FIRST, "sink", inputs=("join",)),
     )
 )
 
@@ -66,7 +66,7 @@ def test_a_job_whose_results_cannot_be_written_fails(
     file = tmp_path / "results"
     # What does not fit is what the sink still has in memory when the job ends: it is written at
     # 512 results, then at the end. Logs are shorter.
-    process, limit = cluster.processes["first"].pid, 1 << 16
+    process, limit = cluster.processes[FIRST].pid, 1 << 16
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -91,7 +91,7 @@ def test_a_write_that_fails_long_before_the_end_is_not_forgotten(
         Source(name, rate, values=(1.0,)) for name, rate in (("left", 100.0), ("right", 300.0))
     ]
     flows = Sources(tuple(streams), int(time.time()) * 1000 + 5000, count=300)
-    process, limit = cluster.processes["first"].pid, 6 * results.PAIR_BYTES + 40
+    process, limit = cluster.processes[FIRST].pid, 6 * results.PAIR_BYTES + 40
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -129,13 +129,13 @@ def test_a_job_that_is_started_again_keeps_what_it_had(again: LocalCluster, tmp_
             assert time.monotonic() < until
             time.sleep(0.1)
         # With what it has not written yet, it writes it in the end.
-        again.kill("second")
+        again.kill(SECOND)
         before = file.read_bytes()
         # The JobManager does not talk to one that comes back at the same port before it is missed.
-        while "tm-second" in again.rest.task_managers():
+        while f"tm-{SECOND}" in again.rest.task_managers():
             assert time.monotonic() < until
             time.sleep(0.2)
-        again.restart("second")
+        again.restart(SECOND)
         assert again.rest.wait_ended(job, 3 * DONE_S) == "FINISHED"
     assert file.read_bytes().startswith(before)
     found = results.read(file)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs_flink import SHARED_NODES
 
 import nova_core
 import nova_engines
@@ -18,7 +19,7 @@ from nova_flink import names
 from nova_flink.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.e2e
-NODES = ["a", "b.1", "c", "sink"]
+NODES = A, B, C, SINK = SHARED_NODES[:4]
 # A job is accepted before its subtasks have found their slots.
 SCHEDULED_S = 60.0
 
@@ -34,7 +35,7 @@ def plan_of(places: dict[str, tuple[str, str, str]]) -> dict[str, Any]:
         for side, node in (("left", left), ("right", right)):
             edge = {"from": node, "to": join, "consumer": number, "input": side}
             edges.append(edge | {"carries": sources[side]})
-        edges.append({"from": join, "to": "sink", "producer": number})
+        edges.append({"from": join, "to": SINK, "producer": number})
     return {"nova_plan": 2, "instances": instances, "edges": edges}
 
 
@@ -74,7 +75,7 @@ def nodes_of_job(cluster: LocalCluster, job: str) -> dict[str, set[str | None]]:
 
 
 def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Path) -> None:
-    plan = plan_of({"1": ("a", "b.1", "c"), "2": ("c", "a", "b.1")})
+    plan = plan_of({"1": (A, B, C), "2": (C, A, B)})
     found = run(cluster, tmp_path, plan, "1,2")
     assert "error" not in found, found
     job = found["job"]
@@ -89,13 +90,13 @@ def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Pat
     def nodes_of(part: str) -> set[str | None]:
         return set().union(*(nodes for name, nodes in where.items() if part in name))
 
-    assert nodes_of("source pressure-1") == {"a"}
-    assert nodes_of("source humidity-1") == {"b.1"}
-    assert nodes_of("join climate/pressure-1*humidity-1#0") == {"c"}
-    assert nodes_of("source pressure-2") == {"c"}
-    assert nodes_of("source humidity-2") == {"a"}
-    assert nodes_of("join climate/pressure-2*humidity-2#0") == {"b.1"}
-    assert nodes_of("results") == {"sink"}
+    assert nodes_of("source pressure-1") == {A}
+    assert nodes_of("source humidity-1") == {B}
+    assert nodes_of("join climate/pressure-1*humidity-1#0") == {C}
+    assert nodes_of("source pressure-2") == {C}
+    assert nodes_of("source humidity-2") == {A}
+    assert nodes_of("join climate/pressure-2*humidity-2#0") == {B}
+    assert nodes_of("results") == {SINK}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,6 @@ def test_a_sql_job_runs_where_the_plan_says(cluster: LocalCluster, tmp_path: Pat
 def test_a_job_that_does_not_match_is_refused(
     cluster: LocalCluster, tmp_path: Path, planned: tuple[str, ...], regions: str, complaint: str
 ) -> None:
-    plan = plan_of(dict.fromkeys(planned, ("a", "b.1", "c")))
+    plan = plan_of(dict.fromkeys(planned, (A, B, C)))
     found = run(cluster, tmp_path, plan, regions)
     assert complaint in found["error"]

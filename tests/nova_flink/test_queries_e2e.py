@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs_flink import SHARED_NODES
 from random_queries import START_MS, random_problem, random_query_plan, seeds
 
 from nova_core import place, read_problem
@@ -22,7 +23,6 @@ from nova_engines.flow_of_plan import flow_of
 from nova_engines.results import fields_of, read
 from nova_engines.sources import READINGS, Source, Sources
 from nova_flink.client import Client
-from nova_flink.configuration import QUICK_COMPILER
 from nova_flink.local_cluster import LocalCluster
 from nova_flink.verification import operators_in, verify
 from nova_workloads.comparison import Comparison
@@ -31,12 +31,7 @@ from nova_workloads.queries.reference import compare, expected
 
 pytestmark = pytest.mark.e2e
 DONE_S = 60
-NODES = ["n_0.x", "n_1.x", "n_2.x"]
-# Random plans have many more operators on a node than it has room for by default.
-ARGUMENTS = {
-    "settings": {f"taskmanager.memory.network.{bound}": "256m" for bound in ("min", "max")},
-    "task_manager_options": (QUICK_COMPILER, "-XX:MaxDirectMemorySize=400m"),
-}
+NODES = SHARED_NODES[:3]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs_flink import SHARED_NODES
 from random_plans import random_plan, sources_of
 from test_builder_e2e import compare, tuples_of
 
@@ -29,7 +30,7 @@ from nova_workloads.tuple_text import TupleText
 
 pytestmark = pytest.mark.e2e
 HOST = "127.0.0.1"
-NODES = [f"n_{i}.x" for i in range(3)]
+NODES = SHARED_NODES[:3]
 DONE_S = 120
 
 
