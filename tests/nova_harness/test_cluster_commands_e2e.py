@@ -93,7 +93,7 @@ def test_queries_with_columns_are_deployed_and_checked(inventory: Path, tmp_path
     done = ask("flink", inventory, "deploy", *arguments, "--check")
     assert done["ok"]
     where = {row["operator"]: row["actual"] for row in done["rows"]}
-    assert {node for name, node in where.items() if name.startswith("hot/join")} == {"between"}
+    assert {node for name, node in where.items() if name.startswith("join hot/join")} == {"between"}
     compared = done["queries"]["hot"]
     assert compared["ok"]
     assert compared["delivered"] == 16
