@@ -116,8 +116,8 @@ class Demand(Protocol):
     def add_source(self, placer: Placing, row: int, event: AddSource, overload: bool, /) -> None:
         """A source starts."""
 
-    def drop_source(self, placer: Placing, source: int, overload: bool, /) -> None:
-        """A source ends."""
+    def drop_sources(self, placer: Placing, sources: Collection[int], overload: bool, /) -> None:
+        """Sources end."""
 
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool, /) -> None:
         """A source's rate changes."""

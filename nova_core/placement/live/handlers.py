@@ -217,8 +217,7 @@ def fail_node(placer: Placer, event: FailNode, overload: bool) -> None:
     s = placer.state
     node = row_of(s.node_index, "node", event.node)
     _refuse_sink(s, node, "fail-node")
-    for source in sorted(s.sources_on.of(node)):
-        _drop_source(placer, source, overload)
+    _drop_sources(placer, sorted(s.sources_on.of(node)), overload)
     _retire(placer, node, overload)
 
 
@@ -417,15 +416,16 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
 def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
     """A source ends, and its joins with it."""
     source = row_of(placer.state.source_index, "source", event.source)
-    _drop_source(placer, source, overload)
+    _drop_sources(placer, [source], overload)
 
 
-def _drop_source(placer: Placer, source: int, overload: bool) -> None:
+def _drop_sources(placer: Placer, sources: list[int], overload: bool) -> None:
     s, rows = placer.state, placer.state.sources
-    s.set(rows.alive, source, False)
-    s.drop(s.source_index, rows.ids[source])
-    s.unbind(s.sources_on, rows.node.item(source), source)
-    s.demand.drop_source(placer, source, overload)
+    for source in sources:
+        s.set(rows.alive, source, False)
+        s.drop(s.source_index, rows.ids[source])
+        s.unbind(s.sources_on, rows.node.item(source), source)
+    s.demand.drop_sources(placer, sources, overload)
 
 
 def change_rate(placer: Placer, event: ChangeRate, overload: bool) -> None:

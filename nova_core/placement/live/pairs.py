@@ -175,14 +175,15 @@ class PairDemand:
         pairs = [(*self._sides(row, join, where), join.output_rate) for join in event.joins]
         self._start(placer, pairs, overload, where)
 
-    def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
-        """A source ends, and its joins with it."""
+    def drop_sources(self, placer: Placing, sources: Collection[int], overload: bool) -> None:
+        """Sources end, and their joins with them."""
         s = self._s
-        self._drop(sorted(self.of_source.of(source)), source)
-        stream = s.sources.stream[source]
-        s.put(self.sources, stream, self.sources[stream] - 1)
-        if self.sources[stream] == 0 and self.joined.get(stream, 0):
-            s.put(self.emptied, stream, None)
+        for source in sources:
+            self._drop(sorted(self.of_source.of(source)), source)
+            stream = s.sources.stream[source]
+            s.put(self.sources, stream, self.sources[stream] - 1)
+            if self.sources[stream] == 0 and self.joined.get(stream, 0):
+                s.put(self.emptied, stream, None)
 
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
         """A source's rate changes; its joins stay where they still fit."""

@@ -401,20 +401,25 @@ class QueryDemand:
         s.put(self._sources[stream], row, None)
         self._expand_anew(placer, self._readers.get(stream, {}), overload)
 
-    def drop_source(self, placer: Placing, source: int, overload: bool) -> None:
-        """A source ends."""
-        s, stream = self._s, self._s.sources.stream[source]
-        s.drop(self._sources[stream], source)
-        readers = self._readers.get(stream, {})
-        if not self._sources[stream]:
-            if readers:
-                query = self._queries[min(readers)].id
-                raise ProblemError(
-                    f"the event would leave stream {stream!r}, which query {query!r} reads, "
-                    "without a source"
-                )
-            s.drop(self._sources, stream)
-        self._expand_anew(placer, readers, overload)
+    def drop_sources(self, placer: Placing, sources: Collection[int], overload: bool) -> None:
+        """Sources end."""
+        s = self._s
+        concerned: dict[int, None] = {}
+        for source in sources:
+            stream = s.sources.stream[source]
+            s.drop(self._sources[stream], source)
+            readers = self._readers.get(stream, {})
+            if not self._sources[stream]:
+                if readers:
+                    query = self._queries[min(readers)].id
+                    raise ProblemError(
+                        f"the event would leave stream {stream!r}, which query {query!r} reads, "
+                        "without a source"
+                    )
+                s.drop(self._sources, stream)
+            concerned |= readers
+        if concerned:
+            self._expand_anew(placer, concerned, overload)
 
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
         """A source's rate changes; what reads it stays where it still fits."""
