@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # What the job script needs: standard library and pyflink only.
 MODULES = {
     "nova_flink": ("__init__", "builder", "names", "pin", "rest", "submit"),
-    "nova_engines": (*("__init__", "flow", "documents", "json_interface", "names", "sources"),),
+    "nova_engines": (
+        *("__init__", "documents", "flow", "json_interface", "names", "readings", "sources"),
+    ),
     "nova_core": ("__init__", "errors"),
 }
 

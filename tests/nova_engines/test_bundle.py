@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +265,27 @@ def test_a_directory_of_someone_else_is_refused(work: Path) -> None:
     work.mkdir(mode=0o700)
     os.chown(work, 65534, 65534)
     assert "belongs to someone else" in script(work, "start", code=1)
+
+
+@pytest.mark.parametrize(
+    "modules", [nova_flink.translate.MODULES, nova_spark.translate.MODULES], ids=["flink", "spark"]
+)
+def test_a_job_has_all_modules_that_its_own_import(modules: dict[str, tuple[str, ...]]) -> None:
+    there = {f"{package}.{name}" for package, names in modules.items() for name in names}
+    wanted = set()
+    for module in there:
+        spec = find_spec(module.removesuffix(".__init__"))
+        assert spec is not None and spec.origin is not None
+        # What types alone need, and what is imported where it is used, is below other statements.
+        for statement in ast.parse(Path(spec.origin).read_text()).body:
+            if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("nova_"):
+                names = [f"{statement.module}.{alias.name}" for alias in statement.names]
+                wanted |= set(filter(_is_module, names)) or {str(statement.module)}
+    assert wanted <= there
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
