@@ -319,7 +319,19 @@ def _beside(path: Path, suffix: str) -> str | None:
 
 def _fields(path: Path) -> Fields:
     file = _file(path, FIELDS)
-    content = _bytes(file, "; it says what the fields of the results are")
+    return parse_fields(_bytes(file, "; it says what the fields of the results are"), str(file))
+
+
+def parse_fields(content: bytes, file: str) -> Fields:
+    """The fields that a file of `FIELDS` names.
+
+    Args:
+        content: of the file.
+        file: what errors name.
+
+    Raises:
+        NovaError: where these are no fields.
+    """
     try:
         rows = json.loads(content)
         fields = tuple((name, kind) for name, kind in rows)

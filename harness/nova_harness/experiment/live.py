@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nova_core.errors import NovaError
-from nova_engines.results import PAIR, PAIR_BYTES, dtype
+from nova_engines.results import FIELDS, ResultRecords, dtype, parse_fields
 from nova_harness.control.arrivals import NEWEST, newest
 
 if TYPE_CHECKING:
@@ -66,31 +67,37 @@ class LiveFigures:
         tail = self._tail()
         if tail is None:
             return None
-        size, data = tail
+        size, data, record = tail
         grown, self._size = max(0, size - self._size), size
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        records = np.frombuffer(data, dtype(PAIR))
+        newest_ones = ResultRecords(np.frombuffer(data, record))
         latency = None
-        if len(records):
-            later = np.maximum(records["left_emit_us"], records["right_emit_us"])
-            latency = float(np.median(records["arrive_us"] - later)) / 1000
-        return Figures(grown / PAIR_BYTES / passed, latency, self._busiest())
+        if len(newest_ones):
+            waited = newest_ones["arrive_us"] - newest_ones.emitted_us
+            latency = float(np.median(waited)) / 1000
+        return Figures(grown / record.itemsize / passed, latency, self._busiest())
 
-    def _tail(self) -> tuple[int, bytes] | None:
+    def _tail(self) -> tuple[int, bytes, np.dtype[np.void]] | None:
+        """The size of all whole records, bytes, the newest of them, and what each is."""
         if self._file is not None:
             try:
+                fields = self._file.with_name(self._file.name + FIELDS).read_bytes()
+                record = dtype(parse_fields(fields, str(self._file)))
                 with self._file.open("rb") as file:
-                    size = file.seek(0, 2) // PAIR_BYTES * PAIR_BYTES
-                    most = NEWEST * PAIR_BYTES
+                    size = file.seek(0, 2) // record.itemsize * record.itemsize
+                    most = NEWEST * record.itemsize
                     file.seek(max(0, size - most))
-                    return size, file.read(min(size, most))
+                    return size, file.read(min(size, most)), record
             except OSError:
                 return None
         if self._usage is not None:
             return None
-        sink, path = self.deployment.sink, self.deployment.result_file("results")
-        return newest(self.deployment.hosts, (sink, path), 0, PAIR_BYTES)
+        hosts, sink = self.deployment.hosts, self.deployment.sink
+        path = self.deployment.result_file("results")
+        fields = hosts[sink].run(f"cat {shlex.quote(path + FIELDS)}").stdout.encode()
+        record = dtype(parse_fields(fields, path))
+        return *newest(hosts, (sink, path), 0, record.itemsize), record
 
     def _busiest(self) -> tuple[str, float] | None:
         if self._usage is None:
