@@ -4,7 +4,7 @@ Numba needs most of a minute for the kernels of one placement. As Python, the sa
 small problem in a second, with the same result to the last bit. So with nothing compiled yet, what
 is small runs as Python, and a process in the background compiles (`nova_core.compile_kernels`).
 ``NOVA_KERNELS=compile`` always compiles first and starts no process; ``NOVA_KERNELS=interpret``
-compiles nothing.
+compiles nothing but what cannot run as Python: live placement and whole queries.
 
 A cache holds one state of all kernel sources of a package: numba checks one file at a time, so a
 kernel that calls an edited one in another file would still run the old code.
@@ -16,7 +16,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,12 +120,14 @@ def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
-        called: likewise, of other packages whose kernels they call.
+        called: a ``__file__`` of each other package whose kernels they call.
         plain: ``module:function`` that has all of them compiled, where until then they may run as
             plain Python, with the same results.
     """
-    if called and not plain:  # what is compiled calls nothing else
+    below = {Path(each).parent for each in called}
+    if called and not plain:
         compile_first()
+        _compile_also(below)
     yield
     here = Path(package).parent
     mine = [one for one in _defined if Path(one[0].__code__.co_filename).parent == here]
@@ -135,8 +137,8 @@ def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
         sources += sorted(Path(each).parent.glob("*.py"))
     digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
     cache = _place(here / "__pycache__", digest)
-    below = [one for one in packages.values() if one.file in called]
-    kernels = Kernels(name, package, cache, digest, mine, plain, below)
+    calls = [one for one in packages.values() if Path(one.file).parent in below]
+    kernels = Kernels(name, package, cache, digest, mine, plain, calls)
     with _lock:
         _defined[:] = [one for one in _defined if one not in mine]
         packages[name] = kernels
@@ -165,6 +167,14 @@ def prepare(size: int) -> None:
                 kernels.use_numba(list(sys.modules.values()))
             else:
                 _in_background(kernels)
+
+
+def _compile_also(folders: Collection[Path]) -> None:
+    """Have packages compiled that compiled ones call, which can call nothing else."""
+    with _lock:
+        for kernels in [one for one in _plain if Path(one.file).parent in folders]:
+            _plain.remove(kernels)
+            kernels.use_numba(list(sys.modules.values()))
 
 
 def compile_first() -> None:

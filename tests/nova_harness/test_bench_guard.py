@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nova_core.errors import NovaError
+from nova_core.kernel_cache import SETTING
 from nova_harness.bench import guard
 from nova_harness.bench.commands import bench
 
@@ -84,8 +85,9 @@ def test_files_of_a_commit_are_kept(
 
 @pytest.mark.e2e
 def test_ratios_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow because another commit's kernels are compiled."""
+    """Of kernels run as plain Python: to compile another commit's takes minutes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(guard, "COMPILED", {SETTING: "interpret"})
     sizes = ["--sizes", "200", "--query-sizes", "20", "--rounds", "1", "--repeat", "1"]
     done = CliRunner().invoke(
         bench, ["guard", "--against", "HEAD", *sizes, "--events", "10", "--json"]

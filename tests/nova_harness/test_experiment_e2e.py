@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from calibrated import begun, keep_calibration
 from needs import skip_or_fail
 from query_experiment import WORKLOAD, check_queries, write_queries
 from virtual_hosts import run_as_root, stop_ssh
@@ -96,21 +97,6 @@ def small(**changes: object) -> Experiment:
         capacity=msgspec.structs.replace(experiment.capacity, seconds=2.0, warm_up_s=1.0),
     )
     return msgspec.structs.replace(experiment, **changes)
-
-
-def keep_calibration(base: Path, run: Path) -> None:
-    """Keep what a run has calibrated for later tests."""
-    kept = base / "calibrated"
-    kept.mkdir(exist_ok=True)
-    for name in ("experiment.yaml", "calibration.json"):
-        shutil.copy(run / name, kept)
-
-
-def begun(base: Path, tmp_path: Path) -> Path:
-    """A folder to run in, calibrated where an earlier test has been."""
-    if (base / "calibrated").is_dir():
-        shutil.copytree(base / "calibrated", tmp_path / "run")
-    return tmp_path / "run"
 
 
 def at_measuring(do: Callable[[], None]) -> Watcher:

@@ -11,6 +11,7 @@ from pathlib import Path
 import cluster_commands
 import msgspec
 import pytest
+from calibrated import begun, keep_calibration
 from needs import skip_or_fail
 from query_experiment import WORKLOAD, check_queries, write_queries
 
@@ -108,6 +109,7 @@ def test_an_experiment_on_another_engine(base: Path, tmp_path: Path, engine: str
     experiment = small(engine, nova, "sink")
     run = tmp_path / "run"
     reports = run_experiment(experiment, base, run, Watcher(phase=print))
+    keep_calibration(base, run, engine)
     assert len(reports) == 2
     for report in reports:
         assert report.verification.ok, report.name
@@ -142,7 +144,8 @@ def killing(base: Path, process: str) -> Watcher:
 
 def test_the_worker_that_collects_is_killed_on_storm(base: Path, tmp_path: Path) -> None:
     watcher = killing(base, "[d]aemon.worker.Worker")
-    (report,) = run_experiment(small("storm", "sink"), base, tmp_path / "run", watcher)
+    run = begun(base, tmp_path, "storm")
+    (report,) = run_experiment(small("storm", "sink"), base, run, watcher)
     # What did not arrive is told with its number, whether or not later results came from a new
     # worker; what has arrived is right.
     check = report.check
@@ -155,7 +158,7 @@ def test_the_worker_that_collects_is_killed_on_storm(base: Path, tmp_path: Path)
 def test_the_driver_that_collects_is_killed_on_spark(base: Path, tmp_path: Path) -> None:
     watcher = killing(base, "[n]ova_spark.driver")
     with pytest.raises(NovaError, match="nova_spark_driver on hub has ended"):
-        run_experiment(small("spark", "sink"), base, tmp_path / "run", watcher)
+        run_experiment(small("spark", "sink"), base, begun(base, tmp_path, "spark"), watcher)
     assert_clean(base)
 
 
