@@ -66,7 +66,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(venv: Path, what: str, wheels: Path) -> None:
-    command = [*PIP, "--python", venv / "bin" / "python", "install", "-c", CONSTRAINTS]
+    # Modules are compiled as they are used: most of large packages are not.
+    command = [*PIP, "--python", venv / "bin" / "python", "install", "--no-compile"]
+    command += ["-c", CONSTRAINTS]
     command += ["--find-links", wheels, what]
     subprocess.run(command, check=True)
 

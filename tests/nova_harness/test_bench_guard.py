@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from nova_core.errors import NovaError
-from nova_core.kernel_cache import SETTING
 from nova_harness.bench import guard
 from nova_harness.bench.commands import bench
 
@@ -85,9 +85,18 @@ def test_files_of_a_commit_are_kept(
 
 @pytest.mark.e2e
 def test_ratios_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of kernels run as plain Python: to compile another commit's takes minutes."""
+    """Another commit's kernels would be compiled for minutes: it only says which events it has."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(guard, "COMPILED", {SETTING: "interpret"})
+    tree_of, trial, asked = guard.tree_of, guard._trial, list[Path]()
+
+    def in_turn(name: str, tree: Path, kind: str, *arguments: Any) -> Any:
+        if kind == "kinds" and name == "HEAD":
+            asked.append(tree_of(ROOT, name))
+            return trial(name, asked[0], kind, *arguments)
+        return trial(name, tree, kind, *arguments)
+
+    monkeypatch.setattr(guard, "tree_of", lambda root, _: root)
+    monkeypatch.setattr(guard, "_trial", in_turn)
     sizes = ["--sizes", "200", "--query-sizes", "20", "--rounds", "1", "--repeat", "1"]
     done = CliRunner().invoke(
         bench, ["guard", "--against", "HEAD", *sizes, "--events", "10", "--json"]
@@ -99,3 +108,4 @@ def test_ratios_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for one in found.values():
         assert one["before"] > 0 and one["now"] > 0
         assert one["ratio"] == pytest.approx(one["now"] / one["before"])
+    assert [tree.parent for tree in asked] == [tmp_path / "nova" / "guard"]
