@@ -246,6 +246,8 @@ USES: tuple[Use, ...] = (
     # No rack is up.
     Use("control run {problem.yaml} {plan.json} -i {inventory.yaml} --disturb {disturbances.yaml}"
         " --sources {sources.json}", codes=(2,)),
+    Use("control run {queries.yaml} {query-plan.json} -i {inventory.yaml} --readings {archive}",
+        codes=(2,)),
     Use("workload build --sensors {prepared} --topology {topology.csv} --sink cloud -o out.yaml "
         "--nodes-of {nodes-of.csv}", ("plot out.yaml -o out.svg",)),
     Use("workload build --sensors {prepared} --topology {problem.yaml} --sink desk -o out "

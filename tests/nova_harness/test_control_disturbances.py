@@ -282,12 +282,9 @@ class Cluster:
 def deployed(cluster: Cluster, directory: Path) -> None:
     """Run a plan whose hosts are disturbed, up to the start of its job."""
     inventory = read_inventory("virtual-5")
-    document = problem_document(
-        inventory,
-        dict.fromkeys((host.name for host in inventory.hosts), 1e6),
-        DebsWorkload(regions=1),
-        Traffic(100, 100),
-    )
+    workload, traffic = DebsWorkload(regions=1), Traffic(100, 100, 10)
+    capacity = dict.fromkeys((host.name for host in inventory.hosts), 1e6)
+    document = problem_document(inventory, capacity, workload, traffic)
     problem = problem_of(document, directory / "problem.yaml")
     cell = Cell(StrategyPart(name="top-c"), 100, 100.0, stress=False, repetition=1)
 
@@ -303,7 +300,7 @@ def deployed(cluster: Cluster, directory: Path) -> None:
         starter=start,
     )
     run_plan(
-        bed, place(cell, problem), cast("Any", None), Timing(1, 1, 1),
+        bed, place(cell, problem), workload.streams(problem, traffic, 0), Timing(1, 1, 1),
         stress=False, limited=True, name="x", scratch=directory, tell=lambda text: None,
     )  # fmt: skip
 

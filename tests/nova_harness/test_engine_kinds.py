@@ -19,7 +19,8 @@ from nova_testbed.inventory import read_inventory
 
 
 def test_flink_runs_everything() -> None:
-    require("flink", flow.KINDS, sources.KINDS)
+    require("flink", PAIRS, sources.KINDS)
+    require("flink", flow.KINDS, [sources.READINGS, sources.KAFKA])
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark", "storm"])
@@ -34,6 +35,7 @@ def test_own_engines_run_queries_of_readings(engine: str) -> None:
         ("spark", PAIRS, ["socket"], "spark: runs no sources of kind 'socket'; flink can"),
         ("storm", PAIRS, ["kafka"], "storm: runs no sources of kind 'kafka'; flink, spark can"),
         ("storm", PAIRS, ["socket"], "storm: runs no sources of kind 'socket'; flink can"),
+        ("spark", ALL, ["kafka"], "spark: runs no sources of queries of kind 'kafka'; flink can"),
     ],
 )
 def test_others_do_not(engine: str, operators: list[str], kinds: list[str], message: str) -> None:
