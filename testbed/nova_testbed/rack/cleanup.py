@@ -128,7 +128,11 @@ def remove(
         disks = _outside_disks(number) + ([] if record is None else [Path(record.disks)])
         for directory in disks:
             shutil.rmtree(directory, ignore_errors=True)
-        refused += [str(item) for item in leftovers(number)]
+        # When the bridge is gone, another rack may have the number: its parts are no leftovers.
+        bridge = Names(number).bridge
+        refused += [str(item) for item in leftovers(number) if item.name != bridge]
+        if not network.release(number):
+            refused.append(f"device {bridge}")
     if state is not None:
         state.remove()
     if refused:

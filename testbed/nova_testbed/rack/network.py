@@ -329,12 +329,23 @@ def claimed_by(state_directory: Path) -> list[int]:
 
 
 def remove(number: int) -> None:
-    """Remove the namespaces, devices, routes and guard of a rack; missing ones are no error."""
+    """Remove the namespaces, devices, routes and guard of a rack; missing ones are no error.
+
+    Its bridge stays, see `release`.
+    """
     lines = [f"netns del {name}" for name in namespaces(number)]
     lines += [f"route del {route}" for route in routes(number)]
     # Ports are removed with their namespace, but only some time after it.
-    lines += [f"link del {device}" for device in devices(number)]
+    bridge = Names(number).bridge
+    lines += [f"link del {device}" for device in devices(number) if device != bridge]
     _run(["ip", "-force", "-batch", "-"], "\n".join(lines) + "\n")
     with contextlib.suppress(RackError):  # the caller asks once more
         for table in guards(number):
             _run(["nft", "delete", "table", *table.split()])
+
+
+def release(number: int) -> bool:
+    """Remove the bridge of a rack, from when on another may have its number; False if it stays."""
+    bridge = Names(number).bridge
+    _run(["ip", "-force", "-batch", "-"], f"link del {bridge}\n")
+    return not (DEVICES / bridge).exists()

@@ -62,3 +62,23 @@ def test_a_packet_filter_that_cannot_be_asked_for_is_told(
     with pytest.raises(RackError, match=rf"table ip {PREFIX}{NUMBER} \(nft: No such file.*install"):
         cleanup.remove(NUMBER, None, record(guarded=True))
     cleanup.remove(NUMBER, None, record(guarded=False))
+
+
+def test_a_number_is_free_when_nothing_is_left(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the parts of the rack that takes it would count as left."""
+    did: list[str] = []
+
+    def left(number: int) -> tuple[cleanup.Leftover, ...]:
+        did.append("looked")
+        return (cleanup.Leftover("device", f"{PREFIX}{number}br"),)
+
+    def release(number: int) -> bool:
+        did.append("released")
+        return True
+
+    monkeypatch.setattr(cleanup, "leftovers", left)
+    monkeypatch.setattr(network, "release", release)
+    cleanup.remove(NUMBER, None)
+    assert did == ["looked", "released"]
