@@ -32,7 +32,7 @@ class Job:
 
     Attributes:
         name: for people: of the sink of pairs.
-        document: what `Job.scala` or `QueryJob.scala` reads, but for its id.
+        document: what `Job.scala` or `RowJob.scala` reads, but for its id.
         tasks: the stage and the number of the task that every operator is part of.
         sources: in the order in which Spark has them.
     """

@@ -19,7 +19,7 @@ case class Sent(salt: Long, path: Int, mark: Long, row: Array[Byte])
  * The operators of one task. It lasts as long as its job, in the memory of its executor: a batch goes
  * on where the one before it ended.
  */
-private[nova] class QueryTask(job: QueryJob, stage: Int, number: Int) {
+private[nova] class QueryTask(job: RowJob, stage: Int, number: Int) {
   private val out = new ArrayDeque[Sent]
   private val own = job.stages(stage).tasks(number)
   private val operators: Map[Int, Operator] = own.map(one => one -> new Operator(one)).toMap
@@ -166,7 +166,7 @@ private object QueryTask {
 private[nova] object QueryTasks {
   private val BatchId = "streaming.sql.batchId"
 
-  private class Known(val job: QueryJob) {
+  private class Known(val job: RowJob) {
     val tasks = new ConcurrentHashMap[(Int, Int), QueryTask]
   }
 
@@ -176,7 +176,7 @@ private[nova] object QueryTasks {
   def of(id: String, text: String, stage: Int): QueryTask = {
     val context = TaskContext.get()
     val number = context.partitionId()
-    val known = jobs.computeIfAbsent(id, _ => new Known(QueryJob.read(text)))
+    val known = jobs.computeIfAbsent(id, _ => new Known(RowJob.read(text)))
     val first = context.getLocalProperty(BatchId) == "0" && context.attemptNumber() == 0
     known.tasks.computeIfAbsent(
       (stage, number),

@@ -28,7 +28,7 @@ class QuerySources extends TableProvider {
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]): Table =
-    new SourcesTable(schema, text => new QueryStream(text, QueryJob.read(text)))
+    new SourcesTable(schema, text => new QueryStream(text, RowJob.read(text)))
 }
 
 object QuerySources {
@@ -43,7 +43,7 @@ private case class QuerySpan(
     startMs: Long)
     extends InputPartition
 
-private class QueryStream(text: String, job: QueryJob)
+private class QueryStream(text: String, job: RowJob)
     extends SourcesStream(job.id, job.stages.head.hosts.length) {
   private val context = SparkSession.active.sparkContext
   private val whole = context.broadcast(text)
@@ -106,7 +106,7 @@ object RealTimeQuery {
       checkpoint: String,
       batch: String,
       seen: CollectionAccumulator[String]): StreamingQuery = {
-    val job = QueryJob.read(text)
+    val job = RowJob.read(text)
     val (id, whole) = (job.id, spark.sparkContext.broadcast(text))
     implicit val ofSent: Encoder[Sent] = Encoders.product[Sent]
     def place(stage: Int) =

@@ -65,7 +65,7 @@ case class QueryStage(name: String, hosts: Array[String], tasks: Array[Array[Int
 case class QueryPath(producer: Int, stage: Int, slots: Array[Int])
 
 /** All queries of a plan; as nova_spark.queries writes it. */
-case class QueryJob(
+case class RowJob(
     id: String,
     operators: Array[QueryOperator],
     stages: Array[QueryStage],
@@ -84,8 +84,8 @@ case class QueryJob(
   }
 }
 
-object QueryJob {
+object RowJob {
   private implicit val formats: Formats = DefaultFormats
 
-  def read(text: String): QueryJob = JsonMethods.parse(text).extract[QueryJob]
+  def read(text: String): RowJob = JsonMethods.parse(text).extract[RowJob]
 }
