@@ -16,7 +16,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +127,10 @@ def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
     below = {Path(each).parent for each in called}
     if called and not plain:
         compile_first()
-        _compile_also(below)
+        with _lock:
+            # Also where nothing is to be compiled: what is compiled can call nothing else.
+            for one in [one for one in _plain if Path(one.file).parent in below]:
+                _compile(one)
     yield
     here = Path(package).parent
     mine = [one for one in _defined if Path(one[0].__code__.co_filename).parent == here]
@@ -161,20 +164,17 @@ def prepare(size: int) -> None:
         return
     with _lock:
         _decided = _setting() or (FOR_NOW if size <= SMALL else "compile")
-        for kernels in list(_plain):
+        for kernels in _plain.copy():
             if _decided == "compile" or _ready(kernels):
-                _plain.remove(kernels)
-                kernels.use_numba(list(sys.modules.values()))
+                _compile(kernels)
             else:
                 _in_background(kernels)
 
 
-def _compile_also(folders: Collection[Path]) -> None:
-    """Have packages compiled that compiled ones call, which can call nothing else."""
-    with _lock:
-        for kernels in [one for one in _plain if Path(one.file).parent in folders]:
-            _plain.remove(kernels)
-            kernels.use_numba(list(sys.modules.values()))
+def _compile(kernels: Kernels) -> None:
+    """Have kernels compiled that are plain Python still; the lock is held."""
+    _plain.remove(kernels)
+    kernels.use_numba(list(sys.modules.values()))
 
 
 def compile_first() -> None:

@@ -73,6 +73,24 @@ def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
     shutil.rmtree(elsewhere)
 
 
+def test_what_compiled_kernels_call_is_compiled_though_nothing_else_is(tmp_path: Path) -> None:
+    """Kernels that could run as Python are called by some that cannot."""
+    kernels = package(tmp_path)
+    below = tmp_path / "below"
+    below.mkdir()
+    (below / "__init__.py").write_text(
+        INIT.replace("__file__", "__file__, plain='below:none'").replace(
+            "kernels import calls", "below import called"
+        )
+    )
+    (below / "called.py").write_text(CALLED.format(7))
+    (kernels / "calls.py").write_text(CALLS.replace("kernels.called", "below.called"))
+    (kernels / "__init__.py").write_text(
+        "import below\n" + INIT.replace("__file__", "__file__, below.__file__")
+    )
+    assert answer(tmp_path, NOVA_KERNELS="interpret") == "7"
+
+
 PLACE = """
 import sys
 from nova_core.io.examples import load_example

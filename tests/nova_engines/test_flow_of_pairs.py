@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ MATCH = Match(100, 6, 2)
 
 def carried_out(flow: Flow) -> dict[str, Counter[tuple[str, int, str, int]]]:
     """Result pairs that reach each sink, by doing what every operator is there for."""
-    sent: dict[str, list[tuple[object, ...]]] = {}
+    sent: dict[str, list[Any]] = {}
     for one in flow.operators:
         received = [item for name in one.inputs for item in sent[name]]
         if one.kind == "source":
@@ -33,7 +34,7 @@ def carried_out(flow: Flow) -> dict[str, Counter[tuple[str, int, str, int]]]:
             parts = list(zip(one.low, one.high, strict=True))
             passes = [any(low <= x < high for low, high in parts) for x in u.tolist()]
             assert {item[0] for item in received} <= {flow.origin(one.name).source}
-            sent[one.name] = [item for item in received if passes[int(str(item[1]))]]
+            sent[one.name] = [item for item in received if passes[item[1]]]
         elif one.kind == "join":
             right = [item for name in one.right for item in sent[name]]
             assert {item[0] for item in received} <= {flow.origin(one.inputs[0]).source}
@@ -42,7 +43,7 @@ def carried_out(flow: Flow) -> dict[str, Counter[tuple[str, int, str, int]]]:
             sent[one.name] = [a + b for a in received for b in right]
         else:
             sent[one.name] = received
-    return {one.name: Counter(sent[one.name]) for one in flow.sinks}  # type: ignore[arg-type]
+    return {one.name: Counter(sent[one.name]) for one in flow.sinks}
 
 
 def wanted(plan: Plan) -> dict[str, Counter[tuple[str, int, str, int]]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -81,12 +81,17 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def through(did: list[Any]) -> KafkaFeed:
+def kafka(did: list[Any]) -> Kafka:
+    return Kafka(did)
+
+
+@pytest.fixture
+def through(kafka: Kafka) -> KafkaFeed:
     inventory = read_inventory("virtual-8")
     hosts = [replace(host, address=f"10.0.0.{i}") for i, host in enumerate(inventory.hosts, 1)]
     found = feed_of("kafka", Hosts(replace(inventory, hosts=tuple(hosts))), "worker1")
     assert isinstance(found, KafkaFeed) and found.kafka.on == "worker1"
-    found.kafka = Kafka(did)  # type: ignore[assignment]
+    found.kafka = cast("Any", kafka)
     return found
 
 
@@ -103,7 +108,7 @@ def starting(did: list[Any]) -> Callable[[Flow, Callable[[int], Sources], str], 
 
 
 def test_a_run_has_topics_producers_and_samples_of_its_own(
-    through: KafkaFeed, did: list[Any]
+    through: KafkaFeed, kafka: Kafka, did: list[Any]
 ) -> None:
     job: Any = through.start(starting(did), FLOW, lambda ms: replace(REPLAYS, start_ms=ms), "one")
     (left, right), *others = did
@@ -121,7 +126,7 @@ def test_a_run_has_topics_producers_and_samples_of_its_own(
     through.end()
     assert did[3:] == ["job ended", "producers ended", "topics dropped"]
     through.check_sent()
-    through.kafka.lines = ["source1: Kafka: a: cannot be sent"]  # type: ignore[attr-defined]
+    kafka.lines = ["source1: Kafka: a: cannot be sent"]
     with pytest.raises(RunError, match="producer on source1: Kafka: a: cannot be sent"):
         through.check_sent()
 
@@ -139,8 +144,10 @@ def test_topics_are_streams_with_names_that_kafka_takes() -> None:
     ]
 
 
-def test_nothing_stays_of_a_run_that_cannot_start(through: KafkaFeed, did: list[Any]) -> None:
-    through.kafka.fails = True  # type: ignore[attr-defined]
+def test_nothing_stays_of_a_run_that_cannot_start(
+    through: KafkaFeed, kafka: Kafka, did: list[Any]
+) -> None:
+    kafka.fails = True
     with pytest.raises(NovaError, match="no Python there"):
         through.start(starting(did), FLOW, lambda ms: REPLAYS, "one")
     assert did[3:] == ["job ended", "producers ended", "topics dropped"]
