@@ -29,7 +29,7 @@ TEXT = "text"
 TYPES = {"i4": "<i4", "i8": "<i8", "f8": "<f8", TEXT: "<i8"}
 LENGTH = struct.Struct("<i")
 FIRST: Fields = (
-    ("instance", "i4"),  # index into the dataflow's joins; -1 where it is not known
+    ("instance", "i4"),  # index into the flow's joins; -1 where it is not known
     # From when the earlier tuple was emitted to when the first of both was taken in by the engine.
     ("waited_us", "i4"),  # 0 where the engine's own sources emit
     ("time_ms", "i8"),  # begin of the window of a pair, event time of a row; ms since the epoch
@@ -38,7 +38,7 @@ FIRST: Fields = (
 """What every record begins with."""
 PAIR: Fields = (
     *FIRST,
-    ("left_source", "i4"),  # index into the workload's sources
+    ("left_source", "i4"),  # index into the job's sources
     ("right_source", "i4"),
     ("left_sequence", "i8"),
     ("right_sequence", "i8"),

@@ -38,7 +38,7 @@ public final class Orders {
   /**
    * @param directory of orders, on the source's host
    * @param job whose source it is; no other one has that name
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    */
   public Orders(String directory, String job, int source) {
     file = Path.of(directory, job, String.valueOf(source));

@@ -24,7 +24,7 @@ public final class DeadLetters implements Closeable {
   private FileOutputStream file;
 
   /**
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    * @param metrics of the source's operator, which say the job
    */
   public DeadLetters(int source, MetricGroup metrics) {

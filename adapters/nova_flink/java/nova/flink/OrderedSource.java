@@ -37,7 +37,7 @@ public final class OrderedSource<S extends SourceSplit, E>
 
   /**
    * @param source that emits the tuples, with their event times
-   * @param number index into the workload's sources
+   * @param number index into the job's sources
    * @param control directory of orders on the source's host
    */
   public OrderedSource(Source<SensorTuple, S, E> source, int number, String control) {

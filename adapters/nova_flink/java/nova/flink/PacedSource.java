@@ -49,7 +49,7 @@ public final class PacedSource extends RichSourceFunction<SensorTuple>
   private transient ListState<Long> kept;
 
   /**
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    * @param values little-endian 64-bit floats, repeated when they are used up
    * @param pace of tuples, see {@link Pace}; little-endian 64-bit floats as well
    * @param startMs event time of the first tuple, ms since the epoch

@@ -11,7 +11,7 @@ import org.apache.flink.types.CopyableValue;
 public final class SensorTuple implements CopyableValue<SensorTuple> {
   private static final int BYTES = 32;
 
-  /** Index into the workload's sources. */
+  /** Index into the job's sources. */
   public int source;
 
   /** Number of the tuple in its stream, from 0. */

@@ -51,7 +51,7 @@ public final class SocketSource extends RichSourceFunction<SensorTuple> {
   private transient volatile Socket connection;
 
   /**
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    * @param sensor whose tuples come: the sensor's name, or that and the stream's, joined by "-"
    * @param stream the logical stream, or empty for any
    * @param host to connect to

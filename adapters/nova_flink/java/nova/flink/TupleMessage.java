@@ -25,7 +25,7 @@ public final class TupleMessage implements DeserializationSchema<SensorTuple> {
   private transient DeadLetters unreadable;
 
   /**
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    * @param strict whether a message that is no tuple ends the job
    */
   public TupleMessage(int source, boolean strict) {

@@ -50,7 +50,7 @@ public final class PacedSpout extends BaseRichSpout {
   private long lookUs = Long.MIN_VALUE;
 
   /**
-   * @param source index into the workload's sources
+   * @param source index into the job's sources
    * @param values repeated when they are used up
    * @param path file of little-endian 64-bit floats to use instead, where it is not empty; it is
    *     read when the topology is submitted

@@ -15,7 +15,7 @@ final class Schema {
   /** Of sources, filters and relays: emit in us since the epoch, time in ms. */
   static final Fields TUPLE = new Fields("source", "sequence", "time", "emit", "value");
 
-  /** Of joins and relays: indices into the plan's joins and the workload's sources, times in us. */
+  /** Of joins and relays: indices into the plan's joins and the job's sources, times in us. */
   static final Fields RESULT =
       new Fields(
           "instance",
