@@ -7,18 +7,22 @@ is small runs as Python, and a process in the background compiles (`nova_core.co
 compiles nothing but what cannot run as Python: live placement and whole queries.
 
 A cache holds one state of all kernel sources of a package: numba checks one file at a time, so a
-kernel that calls an edited one in another file would still run the old code.
+kernel that calls an edited one in another file would still run the old code. It is the user's, for
+all installations that have these sources: a new environment need not compile them again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -32,6 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 SMALL = 1500
 SETTING = "NOVA_KERNELS"
 FOR_NOW = "interpret, for now"
+# What nobody has used for so long goes when something new is compiled.
+UNUSED_S = 60 * 86_400.0
 
 
 @dataclass(eq=False)
@@ -74,15 +80,17 @@ class Kernels:
         numba = _load_numba()
         # Numba picks a kernel's cache when it is defined; other code keeps its own setting.
         settings = vars(numba.config)
-        elsewhere = settings["CACHE_DIR"]
-        settings["CACHE_DIR"] = str(self.cache or "")
+        elsewhere = {name: settings[name] for name in ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")}
+        if self.cache is not None:
+            settings["CACHE_DIR"] = str(self.cache)
+            settings["CACHE_LOCATOR_CLASSES"] = "nova_core.kernel_locator.KernelLocator"
         try:
             instead = {
                 id(plain): numba.njit(**options | {"cache": self.cache is not None})(plain)
                 for plain, options in self.defined
             }
         finally:
-            settings["CACHE_DIR"] = elsewhere
+            settings.update(elsewhere)
         for module in modules:
             if not isinstance(module, ModuleType):  # `typing` puts classes among them
                 continue
@@ -116,7 +124,7 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 @contextmanager
 def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
-    """Import the kernels of a package inside; they are cached beside it, or for the user.
+    """Import the kernels of a package inside; they are cached for the user, or beside it.
 
     Args:
         package: the ``__file__`` of the kernels' ``__init__``; all ``*.py`` beside it count.
@@ -138,7 +146,10 @@ def kernel_cache(package: str, *called: str, plain: str = "") -> Iterator[None]:
     sources = [Path(__file__).with_name("borrowing.py")]
     for each in (package, *called):
         sources += sorted(Path(each).parent.glob("*.py"))
-    digest = hashlib.blake2b(b"".join(s.read_bytes() for s in sources), digest_size=8).hexdigest()
+    # Of other compilers, the user's other installations may have their own.
+    compiler = f"{version('numba')} {sys.implementation.cache_tag}".encode()
+    state = b"".join([compiler, *(source.read_bytes() for source in sources)])
+    digest = hashlib.blake2b(state, digest_size=8).hexdigest()
     cache = _place(here / "__pycache__", digest)
     calls = [one for one in packages.values() if Path(one.file).parent in below]
     kernels = Kernels(name, package, cache, digest, mine, plain, calls)
@@ -252,18 +263,28 @@ def _start(kernels: Kernels) -> None:
 
 
 def _place(beside: Path, digest: str) -> Path | None:
-    """A directory to write to: beside the sources, or in the user's cache."""
+    """A directory to write to: in the user's cache, or beside the sources."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen)
-    bases: tuple[Callable[[], Path], ...] = (lambda: beside, user_cache)
+    bases: tuple[Callable[[], Path], ...] = (user_cache, lambda: beside)
     for base in bases:
         with suppress(OSError, RuntimeError):  # there may be no home
             place = base() / f"kernels-{digest}"
-            place.mkdir(parents=True, exist_ok=True)
+            if not place.exists():
+                place.mkdir(parents=True)
+                _remove_unused(place.parent)
             if os.access(place, os.W_OK):
+                os.utime(place)  # it is used
                 return place
     return None
+
+
+def _remove_unused(base: Path) -> None:
+    """Remove kernels of sources that no installation has had for long."""
+    for place in base.glob("kernels-*"):
+        if time.time() - place.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _load_numba() -> Any:

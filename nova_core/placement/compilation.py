@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 PATIENCE = 2.0
-MESSAGE = "compiling kernels, once per installation"
+MESSAGE = "compiling kernels, once per version"
 
 
 class _Announcer:

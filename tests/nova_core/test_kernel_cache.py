@@ -43,6 +43,7 @@ def package(tmp_path: Path) -> Path:
 def answer(tmp_path: Path, **environment: str) -> str:
     code = "import kernels, numba\nprint(kernels.calls.calls(), numba.config.CACHE_DIR)"
     clean = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    clean["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -59,9 +60,43 @@ def test_an_edited_kernel_is_not_called_in_its_old_form(tmp_path: Path) -> None:
     # Of another length: Python itself takes an equally long file of the same second for the old.
     (kernels / "called.py").write_text(CALLED.format(12))
     assert answer(tmp_path) == "12"
-    kept = sorted((kernels / "__pycache__").glob("kernels-*"))
+    kept = sorted((tmp_path / "cache" / "nova").glob("kernels-*"))
     assert len(kept) == 2
     assert all(any(directory.rglob("*.nbi")) for directory in kept)
+
+
+def test_another_installation_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
+    kernels = package(tmp_path)
+    assert answer(tmp_path) == "1"
+    cache = tmp_path / "cache"
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
+    assert written
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copytree(kernels, other / "kernels")
+    assert answer(other, XDG_CACHE_HOME=str(cache)) == "1"
+    assert written == {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
+
+
+def test_kernels_are_kept_beside_their_sources_where_users_have_no_cache(tmp_path: Path) -> None:
+    kernels = package(tmp_path)
+    (tmp_path / "cache").write_text("a file")
+    assert answer(tmp_path) == "1"
+    (kept,) = (kernels / "__pycache__").glob("kernels-*")
+    assert any(kept.rglob("*.nbi"))
+
+
+def test_what_nobody_uses_any_more_is_removed(tmp_path: Path) -> None:
+    package(tmp_path)
+    cache = tmp_path / "cache" / "nova"
+    for name in ("kernels-old", "kernels-new", "other"):
+        (cache / name / "below").mkdir(parents=True)
+    for name in ("kernels-old", "other"):
+        os.utime(cache / name, (0, 0))
+    answer(tmp_path)
+    assert not (cache / "kernels-old").exists()
+    assert (cache / "kernels-new").exists()
+    assert (cache / "other").exists()
 
 
 def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
@@ -70,6 +105,7 @@ def test_a_wish_for_another_place_is_respected(tmp_path: Path) -> None:
     assert answer(tmp_path, NUMBA_CACHE_DIR=str(elsewhere)) == f"1 {elsewhere}"
     assert any(elsewhere.rglob("*.nbi"))
     assert not list((kernels / "__pycache__").glob("kernels-*"))
+    assert not (tmp_path / "cache").exists()
     shutil.rmtree(elsewhere)
 
 

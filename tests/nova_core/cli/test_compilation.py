@@ -33,7 +33,7 @@ def test_a_slow_compilation_is_announced_with_the_kernel() -> None:
     with announced:
         fresh_kernel()(3)
     said = stream.getvalue()
-    assert "compiling kernels, once per installation: 1 so far (fresh)" in said
+    assert "compiling kernels, once per version: 1 so far (fresh)" in said
     assert said.count("\n") == 1
 
 

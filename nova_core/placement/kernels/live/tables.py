@@ -165,8 +165,8 @@ class _Tree(structref.StructRefProxy):
     """`SharedTree` by reference."""
 
 
-structref.define_proxy(_Shared, _SharedType, Tables._fields)  # type: ignore[no-untyped-call]
-structref.define_proxy(_Tree, _TreeType, SharedTree._fields)  # type: ignore[no-untyped-call]
+structref.define_proxy(_Shared, _SharedType, Tables._fields)
+structref.define_proxy(_Tree, _TreeType, SharedTree._fields)
 
 
 @njit(cache=True, nogil=True)
