@@ -203,11 +203,15 @@ def enabled(needed: Sequence[str], extra: str) -> bool:
 
 
 def with_extra(chosen: Sequence[Use], extra: str, known: Mapping[str, click.Command]) -> list[Use]:
-    """Of some uses those that an extra is for, as they run where it is installed."""
+    """Of some uses those that an extra is for, as they run where it is installed.
+
+    What another one that it includes is for runs with that one, where less is installed.
+    """
     found = []
     for use in chosen:
         line = INSTEAD.get(use.line, use.line)
-        if line and enabled(needs(use, known), extra):
+        needed = needs(use, known)
+        if line and extra in needed and enabled(needed, extra):
             codes = (0, 1, 2) if HOSTS.search(line) else use.codes
             found.append(replace(use, line=line, codes=codes))
     return found
@@ -394,6 +398,7 @@ def _command(use: Use, path: Path | None) -> Callable[[], object]:
     if path is None:
         return nova(words)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # all of it is short
     return lambda: os.execve(path, [str(path), *words], environment)
 
 
