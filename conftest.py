@@ -48,24 +48,17 @@ LAST = (
     "research/nova_research/costream/tests/test_costream_figure.py",
     "research/nova_research/costream/tests/test_learning.py",
 )
-# End-to-end tests: those that wait more than they work stay on one worker (two lanes of them on two
-# cores made engines late), as do those that share an engine, a session of Spark or the test bed.
-# The other worker takes these and, file by file, what is left; so does the first when it is free.
-# The longest are first here, and begin first.
-WAITING = (
-    "tests/nova_harness/test_experiment_",
-    "tests/nova_harness/test_cluster_commands_e2e.py",
-    "tests/nova_kafka/",
-    "tests/nova_spark/",
-    "tests/nova_storm/",
-)
+# End-to-end tests that share an engine, a session of Spark or the test bed stay on one worker; so do
+# those on slow hosts, and those of engines besides Flink: two lanes of these on two cores made
+# engines late. A lane begins as a worker is free, in this order; then come other files.
 LANES = (
-    WAITING,
+    ("tests/nova_harness/test_experiment_", "tests/nova_harness/test_cluster_commands_e2e.py"),
     ("tests/nova_workloads/test_scale_e2e.py", "tests/nova_workloads/test_scale_plan.py"),
     ("tests/nova_flink/",),
     ("tests/nova_testbed/",),
     ("tests/nova_workloads/test_spark_pipeline_e2e.py",),
     ("tests/fuzz/",),
+    ("tests/nova_kafka/", "tests/nova_spark/", "tests/nova_storm/"),
 )
 
 # Tests run what is compiled, and leave no process in the background.
