@@ -48,8 +48,8 @@ LAST = (
     "research/nova_research/costream/tests/test_costream_figure.py",
     "research/nova_research/costream/tests/test_learning.py",
 )
-# End-to-end tests that share an engine, a session of Spark or the test bed stay on one worker; so do
-# those on slow hosts, and those of engines besides Flink: two lanes of these on two cores made
+# End-to-end tests that share an engine, a session of Spark or the test bed stay on one worker; so
+# do those on slow hosts, and those of engines besides Flink: two lanes of these on two cores made
 # engines late. A lane begins as a worker is free, in this order; then come other files.
 LANES = (
     ("tests/nova_harness/test_experiment_", "tests/nova_harness/test_cluster_commands_e2e.py"),

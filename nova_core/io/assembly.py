@@ -39,7 +39,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
-from nova_core.model.queries import Stream
+from nova_core.model.queries import Join, Query, Stream
 from nova_core.model.zone_checks import unknown_zones
 from nova_core.suggestions import unknown
 
@@ -129,10 +129,9 @@ class Assembly:
             ProblemWarning: for each zone that a rule names and no node has.
         """
         document = self._document
-        if (document.query is UNSET) == (document.queries is UNSET):
-            which = "neither" if document.query is UNSET else "both"
+        if document.query is UNSET and document.queries is UNSET:
             raise ProblemError(
-                f"{self._path}: {which} of fields 'query' (joins of pairs) and 'queries'; give one"
+                f"{self._path}: neither of fields 'query' (joins of pairs) and 'queries'; give one"
             )
         nodes, joins = self._nodes, self._joins
         matrix = self._matrix()
@@ -146,7 +145,7 @@ class Assembly:
             name=document.name,
             measured=self._measured,
             metrics=() if document.metrics is UNSET else tuple(document.metrics),
-            queries=() if document.queries is UNSET else tuple(document.queries),
+            queries=self._queries(),
             streams=self._columns_of_streams(),
             zones={row.id: row.zones for row in self._streams if row.zones is not UNSET},
         )
@@ -288,8 +287,33 @@ class Assembly:
 
     @cached_property
     def _operators(self) -> list[OperatorRow]:
+        """Joins of pairs; beside whole queries they are such queries, too."""
         query = self._document.query
-        return [] if query is UNSET else query.operators
+        whole = self._document.queries is not UNSET
+        return [] if query is UNSET or whole else query.operators
+
+    def _queries(self) -> tuple[Query, ...]:
+        document = self._document
+        if document.queries is UNSET:
+            return ()
+        rows = [] if document.query is UNSET else document.query.operators
+        return (*document.queries, *(self._query_of(row, one) for row, one in enumerate(rows)))
+
+    def _query_of(self, row: int, one: OperatorRow) -> Query:
+        """A join of pairs as a query of one operator."""
+        match = one.match
+        if match == "matrix":
+            place = f"{self._path}: query.operators[{row}].match of {one.id!r}"
+            raise ProblemError(f"{place}: matrix; beside `queries`, joins take key or all")
+        join = Join(
+            id=one.id,
+            inputs=[one.left, one.right],
+            match=match,
+            selectivity=one.selectivity,
+            requires=one.requires,
+            zones=one.zones,
+        )
+        return Query(id=one.id, sink=one.sink, operators=[join])
 
     @cached_property
     def _joins(self) -> Joins:
@@ -299,6 +323,10 @@ class Assembly:
 
     def _matrix(self) -> JoinMatrix:
         table = self._table("matrix", self._document.matrix)
+        if len(table) and self._document.queries is not UNSET:
+            raise ProblemError(
+                f"{table.path}: matrix: beside `queries`, joins have no pairs listed"
+            )
         sources = self._sources
         source_index, join_index = NameIndex(sources.ids), NameIndex(self._joins.ids)
         join = table.find("join", join_index, "join")

@@ -189,13 +189,13 @@ class TablesPart(_Struct):
 
 
 class ProblemDocument(_Struct):
-    """What is to be placed: a topology, its streams, and either joins of pairs or whole queries."""
+    """What is to be placed: a topology, its streams, and joins of pairs, whole queries or both."""
 
     nova: Annotated[Literal[1], Meta(description="version of this format")]
-    query: Annotated[QueryPart | UnsetType, Meta(description="or queries")] = UNSET
+    query: Annotated[QueryPart | UnsetType, Meta(description="or queries, or both")] = UNSET
     queries: Annotated[
         Annotated[list[Query], Meta(min_length=1)] | UnsetType,
-        Meta(description="whole queries, in place of `query` and `matrix`"),
+        Meta(description="whole queries; joins of `query` are then such queries, too"),
     ] = UNSET
     streams: Annotated[
         list[StreamRow] | UnsetType,

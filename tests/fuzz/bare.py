@@ -142,7 +142,7 @@ MORE = (
     Use("testbed stress -i real.yaml --stop"),
     Use("testbed up -i {inventory.yaml}"),
     Use("tour"),
-    Use("workload replay {readings.csv} --to kafka://127.0.0.1:9/t"),
+    Use("workload replay {readings.csv} --to kafka://127.0.0.1:9/t --wait 1"),
 )
 FILES = {
     "real.yaml": """inventory: 1

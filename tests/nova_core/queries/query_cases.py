@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nova_core.io.problem_document import queries_of
+from nova_core.errors import ProblemError
+from nova_core.io.assembly import Assembly
+from nova_core.io.problem_document import ProblemDocument, queries_of
+from nova_core.io.problem_writing import problem_document
+from nova_core.io.syntax import convert
 from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
@@ -98,6 +103,21 @@ def random_queries(seed: int) -> Problem:
         query = {"id": f"q{number}", "sink": f"n{rng.integers(nodes)}", "operators": operators}
         asked.append(query)
     return asking(topology(seed, nodes, capacity), asked)
+
+
+def mixed(seed: int) -> Problem:
+    """The same beside joins of pairs, of equal keys and of all, as a document has them."""
+    joins = [
+        {"id": "by-key", "left": "t0", "right": "t3", "sink": "n1", "selectivity": 0.5},
+        {"id": "all", "left": "t1", "right": "t2", "sink": "n2", "match": "all"},
+    ]
+    return read_content(problem_document(random_queries(seed)) | {"query": {"operators": joins}})
+
+
+def read_content(content: dict[str, Any]) -> Problem:
+    """The problem of a document."""
+    file = Path("mixed.yaml")
+    return Assembly(convert(content, file, ProblemDocument, ProblemError), file).problem()
 
 
 def best_whole(problem: Problem, objective: str) -> float:
