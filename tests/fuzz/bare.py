@@ -1,14 +1,12 @@
 """`python -m tests.fuzz.bare`: every command where no extra is installed works, or names its extra.
 
-With ``--extra``, only what needs that extra runs, and no command may name one. Commands run in
-forks of this interpreter, which hide packages; with ``--nova``, they are those of an environment
-that lacks them.
+Commands are those of an environment that lacks them (``--nova``). With ``--extra``, only what needs
+that extra runs, and no command may name one.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import re
 import shutil
@@ -16,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +25,10 @@ import click
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nova_core import extensions
 from nova_core.scratch import run_folder
 
 from .campaign import BESIDE, wrong_at_all
-from .children import Child, Ended, Limits, begin, nova
+from .children import Child, Ended, Limits, begin
 from .uses import PLACEHOLDER, USES, Use, command_of, commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,10 +122,10 @@ MORE = (
     Use("query reference questions.yaml --readings . -o out"),
     Use("reproduce costream -o out"),
     Use("reproduce fig7 --synthetic --nodes 12 --strategy nova -o out"),
-    Use("reproduce fig7-readings -o out", codes=(0, 2), slow=True),
-    Use("reproduce fig8 --synthetic --strategy nova --workloads 1 -o out", slow=True),
-    Use("reproduce fig9 --synthetic --workloads 1 -o out", slow=True),
-    Use("reproduce sbon --seeds 1 --queries 1 -o out", slow=True),
+    Use("reproduce fig7-readings -o out", codes=(0, 2)),
+    Use("reproduce fig8 --synthetic --strategy nova --workloads 1 -o out"),
+    Use("reproduce fig9 --synthetic --workloads 1 -o out"),
+    Use("reproduce sbon --seeds 1 --queries 1 -o out"),
     Use("reproduce sbon-migration --synthetic --nodes 20 --pairs 1 --groups 1 -o out"),
     Use("reproduce whitewater --small 1 --large 1 -o out"),
     Use("reproduce whitewater-examples --queries 1 --exhaustive 1 -o out"),
@@ -168,19 +165,9 @@ queries: [{id: q, sink: b, sql: SELECT v FROM T WHERE v > 1}]
 }
 
 
-def uses(*, slow: bool) -> list[Use]:
-    """Uses of every command and of options that need an extra.
-
-    Args:
-        slow: all uses, those that take long, too; else the first quick one of a command.
-    """
-    known = dict(commands())
-    chosen: dict[str, Use] = {}
-    for use in USES:
-        name = command_of(use, known)
-        if use.function is None and (slow or (not use.slow and name not in chosen)):
-            chosen[use.line if slow else name] = use
-    return [*chosen.values(), *(use for use in MORE if slow or not use.slow)]
+def uses() -> list[Use]:
+    """Uses of every command and of options that need an extra."""
+    return [*(use for use in USES if use.function is None), *MORE]
 
 
 def needs(use: Use, known: Mapping[str, click.Command]) -> tuple[str, ...]:
@@ -238,47 +225,6 @@ def wrong(use: Use, ended: Ended, extra: str) -> str:
     return "" if named == extra and ended.code else f"names {named!r}, not {extra!r}"
 
 
-# --- a bare environment ---------------------------------------------------------------------------
-
-
-class Hiding:
-    """A finder without some modules, and without other distributions than some."""
-
-    def __init__(self, finder: Any, names: set[str], distributions: set[str]) -> None:
-        self._finder, self._names, self._distributions = finder, names, distributions
-
-    def find_spec(self, name: str, *where: Any) -> Any:
-        """Find a module, or nothing."""
-        hidden = name.partition(".")[0] in self._names
-        return None if hidden else self._finder.find_spec(name, *where)
-
-    def find_distributions(self, *context: Any) -> Iterator[Any]:
-        """Find what is installed."""
-        find = getattr(self._finder, "find_distributions", lambda *_: ())
-        for one in find(*context):
-            if canonicalize_name(one.name) in self._distributions:
-                yield one
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._finder, name)
-
-
-def hide(extra: str) -> None:
-    """Hide the modules of all packages that Nova does not need, or only with other extras."""
-    bare = closure(requirement(extra) if extra else DISTRIBUTION)
-    names = {
-        name
-        for name, packages in packages_distributions().items()
-        if not bare.intersection(map(canonicalize_name, packages))
-    }
-    if RESEARCH not in bare:
-        names.add("nova_research")  # a checkout's is known by no list of its files
-    sys.meta_path[:] = [Hiding(finder, names, bare) for finder in sys.meta_path]  # type: ignore[misc]
-    extensions._installed.cache_clear()
-    for name in [one for one in sys.modules if one.partition(".")[0] in names]:
-        del sys.modules[name]
-
-
 @cache
 def closure(name: str) -> set[str]:
     """A package and all that it needs without its extras, by normalized names."""
@@ -305,8 +251,7 @@ def closure(name: str) -> set[str]:
 def main() -> int:
     """Run every use; exit code 1 when one neither works nor names its extra."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.bare", description=__doc__)
-    parser.add_argument("--nova", type=Path, help="the command of a bare wheel's environment")
-    parser.add_argument("--slow", action="store_true", help="every use, those that take long, too")
+    parser.add_argument("--nova", type=Path, required=True, help="the environment's command")
     parser.add_argument("--extra", default="", help="the only extra that is installed")
     parser.add_argument("--use", default="", help="only uses that begin like this")
     parser.add_argument("--material", type=Path, help="what `make_material` has written")
@@ -321,14 +266,11 @@ def main() -> int:
     else:
         shutil.copytree(asked.material, material)
     known = dict(commands())
-    chosen = [use for use in uses(slow=asked.slow) if use.line.startswith(asked.use)]
+    chosen = [use for use in uses() if use.line.startswith(asked.use)]
     if asked.extra:
         chosen = with_extra(chosen, asked.extra, known)
         # Commands go on to their hosts, which are not there, and make no virtual ones.
         (material / "inventory.yaml").write_text(FILES["real.yaml"])
-    if asked.nova is None:
-        hide(asked.extra)
-        _import_much()
     failures: list[str] = []
     for use, ended in _ended(chosen, material, place, asked.nova, asked.jobs):
         extra = "" if asked.extra else next(iter(needs(use, known)), "")
@@ -359,18 +301,7 @@ def make_material(place: Path) -> None:
     pyarrow.parquet.write_table(traces.slice(0, 120), place / "few.parquet")
 
 
-def _import_much() -> None:
-    """What most commands import, and kernels that they run, so that their forks need not."""
-    import sklearn.manifold  # noqa: F401
-
-    import tests.loaded_kernels  # noqa: F401
-
-    for _ in commands():
-        pass
-    gc.freeze()
-
-
-def _ended(chosen: Sequence[Use], material: Path, place: Path, path: Path | None, jobs: int) -> Any:
+def _ended(chosen: Sequence[Use], material: Path, place: Path, path: Path, jobs: int) -> Any:
     """Run uses, so many at a time, each on its copy of the material; how they ended."""
     left, running = list(chosen), list[tuple[Use, Child]]()
     while left or running:
@@ -392,11 +323,9 @@ def _ended(chosen: Sequence[Use], material: Path, place: Path, path: Path | None
         time.sleep(0.002)
 
 
-def _command(use: Use, path: Path | None) -> Callable[[], object]:
+def _command(use: Use, path: Path) -> Callable[[], object]:
     given = {"PORT": "9", "CASE": "none"}
     words = [PLACEHOLDER.sub(lambda one: given.get(one[1], one[1]), word) for word in use.words]
-    if path is None:
-        return nova(words)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # all of it is short
     return lambda: os.execve(path, [str(path), *words], environment)

@@ -40,15 +40,6 @@ def test_every_command_is_tried() -> None:
     assert not tried & LEFT_OUT
 
 
-def test_commands_without_extras(material: Path) -> None:
-    walk(material)
-
-
-@pytest.mark.parametrize("extra", ["queries", "research", "testbed"])
-def test_commands_with_one_extra(material: Path, extra: str) -> None:
-    walk(material, "--extra", extra)
-
-
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -75,7 +66,7 @@ def install(venv: Path, what: str, wheels: Path) -> None:
 
 @pytest.mark.e2e
 def test_commands_of_a_bare_wheel(bare: Path, material: Path) -> None:
-    walk(material, "--nova", bare / "bin" / "nova", "--slow")
+    walk(material, "--nova", bare / "bin" / "nova")
 
 
 @pytest.mark.e2e
@@ -101,7 +92,7 @@ def test_an_extra_is_complete_by_itself(
     text = (bare / "bin" / "nova").read_text()
     nova.write_text(text.replace(str(bare), str(venv)))
     nova.chmod(0o755)
-    walk(material, "--nova", nova, "--slow", "--extra", extra)
+    walk(material, "--nova", nova, "--extra", extra)
     if extra == "serve":  # which does not end by itself
         monkeypatch.delenv("PYTHONPATH", raising=False)
         with service(tmp_path / "data", [nova]) as (url, _):
