@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nova_core import extras
+from nova_core.environment import variables
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -52,8 +53,11 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[
     }
     for name, value in chosen.items():
         builder = builder.config(name, value)
+    # The address in the URL of its pages is that of the driver, wherever they are.
+    address = chosen.get("spark.driver.bindAddress")
     try:
-        spark = builder.getOrCreate()
+        with variables(**({} if address is None else {"SPARK_LOCAL_IP": address})):
+            spark = builder.getOrCreate()
     except error_of_java as error:
         raise NovaError(f"Spark does not start on {master}: {_reason(error)}") from error
     try:

@@ -116,8 +116,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
             *("--master", cluster.configuration.master_url, "--set", json.dumps(settings)),
             *("--addresses", json.dumps(addresses)),
         ]
+        # What a user's shell says of another Spark must not matter.
+        environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
         with (orders / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         made = Driver(addresses, orders, process, count())
         try:
             made.await_state("driver.json", READY)

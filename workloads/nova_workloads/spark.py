@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core import extras
+from nova_core.environment import variables
 from nova_core.errors import NovaError
 
 if TYPE_CHECKING:
@@ -217,23 +218,24 @@ def _started(options: SparkOptions, directory: Path, noise: Path) -> SparkSessio
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    here: dict[str, str] = {}
     if options.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # This interpreter has what workers need; the first python3 in PATH may not.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        defaults = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        here = {name: os.environ.get(name, value) for name, value in defaults.items()}
     if SparkContext._active_spark_context is None:
         # An ended session of other code leaves its gateway, which PySpark would reuse.
         SparkContext._gateway = SparkContext._jvm = None
     settings = _settings(options, directory)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
-        with noise.open("ab") as sink:
+        with variables(**here), noise.open("ab") as sink:
             # The JVM prints before logging is set up; this output goes to its log.
             launch: Any = launch_gateway
             gateway = launch(conf, {"stdout": sink, "stderr": sink})
-        context = SparkContext(
-            conf=SparkConf(_jvm=gateway.jvm).setAll(list(settings.items())), gateway=gateway
-        )
+            context = SparkContext(
+                conf=SparkConf(_jvm=gateway.jvm).setAll(list(settings.items())), gateway=gateway
+            )
         return SparkSession(context)
     except _errors_of_spark() as error:
         raise NovaError(
