@@ -65,6 +65,8 @@ LANES = (
 os.environ.setdefault("NOVA_KERNELS", "compile")
 # To compile what is trained well takes longer than tests train it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Nor do sessions of Spark last.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 # Workers of pytest-xdist are told of a terminal 80 columns wide.
 os.environ.pop("COLUMNS", None)
 # What scripts run in the background ignores Ctrl-C, and so would all programs that tests interrupt.

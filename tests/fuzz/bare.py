@@ -327,7 +327,6 @@ def _command(use: Use, path: Path) -> Callable[[], object]:
     given = {"PORT": "9", "CASE": "none"}
     words = [PLACEHOLDER.sub(lambda one: given.get(one[1], one[1]), word) for word in use.words]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # all of it is short
     return lambda: os.execve(path, [str(path), *words], environment)
 
 
