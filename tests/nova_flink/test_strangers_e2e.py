@@ -181,9 +181,17 @@ def test_the_adaptive_scheduler_gets_no_streaming_jobs(desk: Desk) -> None:
     }
     said = desk.client.submit(desk.tasks() | more, timeout_s=400)
     refused(said, "its adaptive scheduler runs operators on any node")
-    # One is sent all the same; it runs elsewhere, and whoever has sent it hears of it.
-    assert said["anyway"].startswith("1\n")
-    assert "of 3 subtasks are not where the plan has them, e.g. " in said["anyway"], said["anyway"]
+    # One is sent all the same; it runs anywhere, by chance where the plan has it, and whoever has
+    # sent it hears of it.
+    found = JOB.search(said["anyway"])
+    assert found, said["anyway"]
+    if own_jobs.verify(desk.cluster.rest, found[1]).ok:
+        assert said["anyway"].startswith("0\n")
+        assert "all 3 subtasks run where the plan has them" in said["anyway"]
+    else:
+        assert said["anyway"].startswith("1\n")
+        heard = "of 3 subtasks are not where the plan has them, e.g. "
+        assert heard in said["anyway"], said["anyway"]
     assert said["warned"].startswith("0\n")
     assert "runs operators on any node: set " in said["warned"]
     check(desk, said, BATCH, others=2)
