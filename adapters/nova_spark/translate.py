@@ -38,7 +38,7 @@ MODULES = {
         *("__init__", "compiling", "flow", "documents", "installing", "json_interface"),
         *("verification", "sources"),
     ),
-    "nova_core": ("__init__", "errors", "extras", "programs"),
+    "nova_core": ("__init__", "environment", "errors", "extras", "programs"),
 }
 
 

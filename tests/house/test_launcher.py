@@ -293,7 +293,7 @@ def test_test_runs_every_check(checkout: Checkout) -> None:
     assert done.returncode == 0, done.stderr
     ran = [call for call in checkout.calls if call.startswith("-m") and "pip" not in call]
     assert [*ran[1:4], ran[-1]] == [*CHECKS, "-m pytest -n 2 -m e2e --durations=25"]
-    assert "-m pytest -n 2 --cov --cov-report= -m not e2e --durations=25" in ran
+    assert "-m pytest -n 3 --cov --cov-report= -m not e2e --durations=25" in ran
     assert done.stderr.splitlines()[-1].startswith("nova: test: ruff check: ok; ruff format: ok;")
     # What was installed to test serves to run.
     checkout.run("x")
@@ -336,7 +336,7 @@ def test_end_to_end_tests_that_cannot_run_are_not_run_again(checkout: Checkout) 
 def test_kernels_are_compiled_beside_the_linters(checkout: Checkout) -> None:
     assert checkout.run("test").returncode == 0
     (compiled,) = (i for i, call in enumerate(checkout.calls) if "compile_kernels" in call)
-    tests = checkout.calls.index("-m pytest -n 2 --cov --cov-report= -m not e2e --durations=25")
+    tests = checkout.calls.index("-m pytest -n 3 --cov --cov-report= -m not e2e --durations=25")
     assert compiled < tests
 
 
