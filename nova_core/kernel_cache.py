@@ -272,7 +272,7 @@ def _place(beside: Path, digest: str) -> Path | None:
         with suppress(OSError, RuntimeError):  # there may be no home
             place = base() / f"kernels-{digest}"
             if not place.exists():
-                place.mkdir(parents=True)
+                place.mkdir(parents=True, exist_ok=True)  # others may begin now, too
                 _remove_unused(place.parent)
             if os.access(place, os.W_OK):
                 os.utime(place)  # it is used
@@ -283,8 +283,9 @@ def _place(beside: Path, digest: str) -> Path | None:
 def _remove_unused(base: Path) -> None:
     """Remove kernels of sources that no installation has had for long."""
     for place in base.glob("kernels-*"):
-        if time.time() - place.stat().st_mtime > UNUSED_S:
-            shutil.rmtree(place, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process may have removed it
+            if time.time() - place.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def _load_numba() -> Any:

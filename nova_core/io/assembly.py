@@ -325,7 +325,8 @@ class Assembly:
         table = self._table("matrix", self._document.matrix)
         if len(table) and self._document.queries is not UNSET:
             raise ProblemError(
-                f"{table.path}: matrix: beside `queries`, joins have no pairs listed"
+                f"{table.path}: matrix: beside `queries`, joins take no pairs; give match: key or "
+                "all"
             )
         sources = self._sources
         source_index, join_index = NameIndex(sources.ids), NameIndex(self._joins.ids)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,13 @@ def test_another_installation_of_the_same_sources_compiles_nothing(tmp_path: Pat
     shutil.copytree(kernels, other / "kernels")
     assert answer(other, XDG_CACHE_HOME=str(cache)) == "1"
     assert written == {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
+
+
+def test_installations_that_begin_at_once_share_a_cache(tmp_path: Path) -> None:
+    kernels = package(tmp_path)
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(answer, [tmp_path] * 4)) == ["1"] * 4
+    assert not list((kernels / "__pycache__").glob("kernels-*"))
 
 
 def test_kernels_are_kept_beside_their_sources_where_users_have_no_cache(tmp_path: Path) -> None:

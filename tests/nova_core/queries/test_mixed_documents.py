@@ -55,7 +55,7 @@ def test_both_are_placed(seed: int) -> None:
         (
             {},
             {"matrix": [{"join": "pairs", "left": "s0", "right": "s2"}]},
-            "matrix: beside `queries`, joins have no pairs listed",
+            "matrix: beside `queries`, joins take no pairs; give match: key or all",
         ),
         ({"id": "q"}, {}, "'q'"),
         ({"left": "t9"}, {}, "unknown stream or operator above 't9'"),
