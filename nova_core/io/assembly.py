@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,12 @@ from nova_core.model.problem import (
     Strings,
 )
 from nova_core.model.queries import Join, Query, Stream
+from nova_core.model.requirements import parts_of, some_asked
 from nova_core.model.zone_checks import unknown_zones
 from nova_core.suggestions import unknown
 
-OPTIONAL = {
-    "nodes": ("memory", "cost", "tags", "host", "height", "penalty", "cpu", "zone"),
-    "sources": ("tuple_bytes", "key"),
-    "latency_pairs": ("mbit",),
-}
+# Tables in memory, whose columns without a value by default documents may leave out.
+IN_MEMORY = {"nodes": Nodes, "sources": Sources, "latency_pairs": PairLatencies}
 Table = Rows | Columns
 # From node names, measured latencies as a matrix and as pairs, and the place errors name, to
 # positions (n, d) and heights (n,).
@@ -96,17 +94,12 @@ def joins_of(operators: list[OperatorRow], nodes: Mapping[str, int], path: Path)
     table = Rows(path, "query.operators", operators)
     ids = table.text("id")
     check_ids("query.operators", ids, str(path))
-    required = Rows(path, "query.operators.requires", [o.requires for o in operators])
-    zones = Rows(path, "query.operators.zones", [o.zones for o in operators])
     return Joins(
         ids=ids,
         left=table.text("left"),
         right=table.text("right"),
         sink=table.find("sink", nodes, "node"),
-        tags=required.text("tags", "") if "tags" in required else None,
-        memory=required.floats("memory") if "memory" in required else None,
-        allow=zones.text("allow", "") if "allow" in zones else None,
-        forbid=zones.text("forbid", "") if "forbid" in zones else None,
+        asks=some_asked(operators),
     )
 
 
@@ -217,8 +210,8 @@ class Assembly:
             column: table.text(column, "")
             if kinds[column] == "text"
             else table.floats(column, 0.0 if column == "penalty" else np.nan)
-            for column in OPTIONAL[name]
-            if column in table
+            for column, default in ((one.name, one.default) for one in fields(IN_MEMORY[name]))
+            if default is None and column in table
         }
 
     # --- nodes, sources, query --------------------------------------------------------------------
@@ -310,8 +303,7 @@ class Assembly:
             inputs=[one.left, one.right],
             match=match,
             selectivity=one.selectivity,
-            requires=one.requires,
-            zones=one.zones,
+            **parts_of(one),
         )
         return Query(id=one.id, sink=one.sink, operators=[join])
 

@@ -17,6 +17,7 @@ from nova_core.io.safe_files import UNLIMITED
 from nova_core.io.syntax import Row, number
 from nova_core.model.name_index import arrow_numbers
 from nova_core.model.problem import Floats, Ints, Strings
+from nova_core.model.requirements import LABELS
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ def _values(name: str, column: Column) -> Iterable[Any]:
         return (UNLIMITED if math.isinf(v) else number(v) for v in listed)
     if kind == "f":
         return (None if math.isnan(v) else number(v) for v in listed)
-    if name == "tags":
+    if name in LABELS:
         return ([tag for tag in text.split(",") if tag] for text in listed)
     if kind == "U":
         return (text or None for text in listed)

@@ -15,10 +15,10 @@ from msgspec import UNSET, Meta, UnsetType
 from nova_core.errors import ProblemError
 from nova_core.io.syntax import convert
 from nova_core.model.problem import GREATEST_LATENCY
-from nova_core.model.queries import Columns, Positive, Query, ZonesPart
-from nova_core.model.queries import Name as Name
-from nova_core.model.queries import NonNegative as NonNegative
-from nova_core.model.queries import RequiresPart as RequiresPart
+from nova_core.model.queries import Columns, Positive, Query
+from nova_core.model.requirements import Asks, NodeFacts, ZonesPart
+from nova_core.model.requirements import Name as Name
+from nova_core.model.requirements import NonNegative as NonNegative
 
 VERSION = 1
 
@@ -29,7 +29,7 @@ class _Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     pass
 
 
-class NodeRow(_Struct):
+class NodeRow(NodeFacts, frozen=True):
     """A node of the topology."""
 
     id: Name
@@ -53,14 +53,6 @@ class NodeRow(_Struct):
         bool | UnsetType,
         Meta(description="may host operators where it has room; true by default"),
     ] = UNSET
-    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
-    cpu: Annotated[NonNegative | UnsetType | None, Meta(description="cores")] = UNSET
-    cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
-    tags: list[str] | UnsetType = UNSET
-    host: Annotated[str | UnsetType | None, Meta(description="network address")] = UNSET
-    zone: Annotated[
-        str | UnsetType | None, Meta(description="where it is, such as a country; see `zones`")
-    ] = UNSET
 
 
 class SourceRow(_Struct):
@@ -76,7 +68,7 @@ class SourceRow(_Struct):
     tuple_bytes: Annotated[Positive | UnsetType | None, Meta(description="bytes per tuple")] = UNSET
 
 
-class OperatorRow(_Struct):
+class OperatorRow(Asks, frozen=True):
     """A join of two logical streams, placed pair by pair of their sources."""
 
     id: Name
@@ -100,8 +92,6 @@ class OperatorRow(_Struct):
             "its own emits selectivity * min(left rate, right rate) tuples/s",
         ),
     ] = 1.0
-    requires: RequiresPart | UnsetType = UNSET
-    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class StreamRow(_Struct):

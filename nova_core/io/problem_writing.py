@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from nova_core.io.columnar import write_columns
-from nova_core.io.columns import Column, Named, Table, rows, write_tables
+from nova_core.io.columns import Named, Table, rows, write_tables
 from nova_core.io.problem_document import VERSION
 from nova_core.io.safe_files import DOCUMENT_SUFFIXES, write_text
 from nova_core.io.syntax import Row, dump, number
-from nova_core.model.problem import Problem
+from nova_core.model.problem import Problem, column_names
 
 # More operators and queries than that are written as JSON: 30,000 take 5 s to read as YAML.
 MOST_IN_YAML = 1000
@@ -23,9 +23,7 @@ def problem_tables(problem: Problem) -> dict[str, Table]:
     """The columns of every table, by the names that `ROWS` of the format gives them."""
     n, s, m, k = problem.nodes, problem.sources, problem.matrix, problem.links
     tables: dict[str, dict[str, Any]] = {
-        "nodes": {"id": n.ids, "position": n.position, "capacity": n.capacity, "worker": n.worker}
-        | {"memory": n.memory, "cost": n.cost, "tags": n.tags, "host": n.host}
-        | {"height": n.height, "penalty": n.penalty, "cpu": n.cpu, "zone": n.zone},
+        "nodes": {"id": n.ids} | {name: getattr(n, name) for name in column_names(n)[1:]},
         "sources": {"id": s.ids, "node": Named(s.node, n.ids), "stream": s.stream, "rate": s.rate}
         | {"key": s.key, "tuple_bytes": s.tuple_bytes},
     }
@@ -78,17 +76,14 @@ def _operators(problem: Problem) -> list[Row]:
             "sink": Named(j.sink, problem.nodes.ids),
         }
     )
-    required: dict[str, Column] = {} if j.tags is None else {"tags": j.tags}
-    required |= {} if j.memory is None else {"memory": j.memory}
     for operator in operators:
         operator.update(kind="join", match="matrix")
-    if required:
-        for operator, part in zip(operators, rows(required, keep_missing=True), strict=True):
-            operator["requires"] = part
-    for name, column in (("allow", j.allow), ("forbid", j.forbid)):
-        for row, text in enumerate([] if column is None else column.tolist()):
-            if text:
-                operators[row].setdefault("zones", {})[name] = text.split(",")
+    for operator, asks in zip(operators, j.asks or [], strict=j.asks is not None):
+        for part, fields in msgspec.to_builtins(asks).items():
+            operator[part] = {
+                name: number(value) if isinstance(value, float) else value
+                for name, value in fields.items()
+            }
     return operators
 
 

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from nova_core.errors import NovaError, ProblemError
 from nova_core.model.name_index import find_rows
 from nova_core.model.problem import Bools, Floats, Ints, Strings
+from nova_core.model.requirements import no_label
 
 
 class ReadTable(ABC):
@@ -101,8 +102,7 @@ class Rows(ReadTable):
             if isinstance(value, list):
                 for tag in value:
                     if not tag or "," in tag:
-                        what = "tag" if column == "tags" else "zone"
-                        raise self.fail(column, f"{tag!r} is no {what}; a {what} has no comma", row)
+                        raise self.fail(column, no_label(column, tag), row)
                 value = ",".join(value)
             text = (missing or "") if value is UNSET or value is None else value
             if "\0" in text:

@@ -17,7 +17,7 @@ from msgspec import Struct, inspect
 from nova_core.errors import ProblemError
 from nova_core.io.columnar import Field, fields_of
 from nova_core.io.columns import Column, Named, length
-from nova_core.io.problem_document import ROWS, OperatorRow, RequiresPart
+from nova_core.io.problem_document import ROWS, OperatorRow
 from nova_core.io.problem_writing import problem_tables
 from nova_core.model.name_index import code_points, repeated
 from nova_core.model.problem import (
@@ -31,6 +31,7 @@ from nova_core.model.problem import (
     Strings,
 )
 from nova_core.model.query_checks import check_queries
+from nova_core.model.requirements import PARTS, asked_columns, bad_labels
 from nova_core.model.zone_checks import check_zones
 
 # Identifiers travel through CSV, YAML, file names and engines: no control characters, no halves of
@@ -108,7 +109,8 @@ class _Check:
                 self.shape(table, name, values, count, "U")
                 if name == "id" and self.ids_checked:
                     continue
-                filled = any(getattr(one, "min_length", None) for one in types)
+                texts = (one for one in types if not isinstance(one, inspect.ListType))
+                filled = any(getattr(one, "min_length", None) for one in texts)
                 self.names(table, values, name, unique=name == "id", filled=filled)
 
     def _numbers(
@@ -302,13 +304,16 @@ def _joins(problem: Problem, check: _Check) -> None:
         check.fail(table, f"{table}: none; at least one join is needed")
     sink = Named(j.sink, problem.nodes.ids)
     check.rows(table, OperatorRow, {"id": j.ids, "left": j.left, "right": j.right, "sink": sink})
-    required: dict[str, Any] = {"tags": j.tags, "memory": j.memory}
-    required = {name: values for name, values in required.items() if values is not None}
-    check.rows(f"{table}.requires", RequiresPart, required)
-    for name, zones in (("allow", j.allow), ("forbid", j.forbid)):
-        if zones is not None:
-            check.shape(f"{table}.zones", name, zones, len(j), "U")
-            check.names(f"{table}.zones", zones, name, unique=False, filled=False)
+    asks = j.asks or ()
+    if j.asks is not None and len(asks) != len(j):
+        check.fail(table, f"{table}: {len(j)} rows of what joins ask are needed, not {len(asks)}")
+    asked = asked_columns(asks).items()
+    for part, kind in PARTS.items():
+        columns = {name: one for (of, name), one in asked if of == part and one is not None}
+        check.rows(f"{table}.{part}", kind, columns)
+        for row, one in enumerate(asks):
+            for field, why in bad_labels(getattr(one, part)):
+                check.fail(table, f"{table}.{part}[{row}].{field}: {why}")
     streams = set(np.unique(problem.sources.stream).tolist())
     for side, names in (("left", j.left.tolist()), ("right", j.right.tolist())):
         for row, name in enumerate(names):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -33,13 +32,13 @@ from nova_core.model.queries import (
 from nova_core.model.query_checks import check_queries
 from nova_core.model.requirements import (
     ANY_NODE,
+    PARTS,
     Rule,
     known_of,
     met_by,
+    parts_of,
     requirements_of,
     rule_of,
-    stream_rules,
-    zone_rule,
 )
 
 ANY_PARTS = 2**30
@@ -62,8 +61,7 @@ class Rewriting(NamedTuple):
 AS_WRITTEN = Rewriting()
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct):
     """A logical operator after rewriting.
 
     Attributes:
@@ -71,12 +69,55 @@ class Step:
         inputs: names of what it reads now.
         absorbs: filters that stood right behind it and run further up now.
         moved: whether it is such a filter.
+        asks: what it requires of its nodes.
+        does: what it does to its inputs, whatever these are, if others that do the same may be
+            shared.
     """
 
     operator: LogicalOperator
     inputs: list[str]
-    absorbs: list[str] = field(default_factory=list)
+    absorbs: list[str] = msgspec.field(default_factory=list)
     moved: bool = False
+    asks: Rule = ANY_NODE
+    does: bytes | None = None
+
+
+def steps_of(query: Query, rewriting: Rewriting, *, columns: bool) -> list[Step]:
+    """The steps of a query.
+
+    Args:
+        query: the query.
+        rewriting: how it may be changed.
+        columns: whether tuples have columns, so that expressions say what operators do.
+    """
+    if rewriting.push_filters:
+        steps = pushed(query)
+    else:
+        steps = [Step(one, inputs_of(one)) for one in query.operators]
+    for step in steps:
+        step.asks = rule_of(**parts_of(step.operator))
+        if rewriting.share_operators:
+            step.does = _what(step.operator, columns)
+    return steps
+
+
+def _what(operator: LogicalOperator, columns: bool) -> bytes:
+    """What an operator does to its inputs, whatever these are.
+
+    Only where tuples have columns does it say so itself; else its name stands for its predicate.
+    Columns that projections and aggregates make are called by the operator's name.
+    """
+    named = not columns or not isinstance(operator, Filter | Join)
+    aside: dict[str, Any] = dict.fromkeys(PARTS, UNSET)
+    if isinstance(operator, Join):
+        aside["inputs"] = []
+    else:
+        aside["input"] = ""
+    if isinstance(operator, Filter):
+        aside["reads"] = UNSET
+    if not named:
+        aside["id"] = ""
+    return msgspec.json.encode(msgspec.structs.replace(operator, **aside))
 
 
 def pushed(query: Query) -> list[Step]:
@@ -282,7 +323,7 @@ class _ProblemSources:
         for row, (stream, values) in enumerate(zip(s.stream.tolist(), rows, strict=True)):
             self._by_stream[stream].append(SourceOf(row, *values))
         self._room = np.where(problem.nodes.worker, problem.nodes.capacity, 0.0)
-        self._rules, self._nodes = stream_rules(problem), problem.nodes
+        self._rules, self._nodes = problem.stream_rules, problem.nodes
 
     def of(self, stream: str) -> list[SourceOf]:
         return self._by_stream[stream]
@@ -294,7 +335,7 @@ class _ProblemSources:
         return float(self._room[node])
 
     def meets(self, node: int, rule: Rule) -> bool:
-        return met_by(rule, *known_of(self._nodes, node))
+        return met_by(rule, known_of(self._nodes, node))
 
 
 class Expansion:
@@ -309,20 +350,17 @@ class Expansion:
         partials: which inputs of aggregates have partial ones.
     """
 
-    def __init__(self, sources: Sources, rewriting: Rewriting, *, columns: bool) -> None:
+    def __init__(self, sources: Sources, rewriting: Rewriting) -> None:
         """Start empty.
 
         Args:
             sources: what queries read.
             rewriting: how queries may be changed.
-            columns: whether tuples have columns, so that expressions say what operators do.
         """
         self._available = sources
         self._rewriting = rewriting
-        self._columns = columns
         self.rows: list[Row] = []
-        # What operators of queries do, and the rows that do it to some inputs.
-        self._does: dict[tuple[int, str], bytes] = {}
+        # The rows that do something to some inputs.
         self._doing: dict[tuple[Any, ...], int] = {}
         self.joins: dict[int, Join] = {}
         self.emissions: list[Emission] = []
@@ -334,7 +372,6 @@ class Expansion:
     def add(self, row: Row) -> int:
         """Add an operator, unless one that is there emits the same tuples at the same rate."""
         number = len(self.rows)
-        row.does = self._does.get((row.query, row.logical))
         if row.does is not None:
             rule = None if row.rule is ANY_NODE else row.rule  # quicker to look up
             what = (row.does, row.inputs, row.rate, row.partial, rule)
@@ -345,24 +382,6 @@ class Expansion:
             row.root = number
         self.rows.append(row)
         return number
-
-    def _what(self, operator: LogicalOperator) -> bytes:
-        """What an operator does to its inputs, whatever these are.
-
-        Only where tuples have columns does it say so itself; else its name stands for its
-        predicate. Columns that projections and aggregates make are called by the operator's name.
-        """
-        named = not self._columns or not isinstance(operator, Filter | Join)
-        aside: dict[str, Any] = {"requires": UNSET, "zones": UNSET}
-        if isinstance(operator, Join):
-            aside["inputs"] = []
-        else:
-            aside["input"] = ""
-        if isinstance(operator, Filter):
-            aside["reads"] = UNSET
-        if not named:
-            aside["id"] = ""
-        return msgspec.json.encode(msgspec.structs.replace(operator, **aside))
 
     def graph(self, queries: int, nodes: Nodes) -> Graph:
         """What was added, as columns.
@@ -422,37 +441,33 @@ class Expansion:
         self.rates.append(rates)
         return len(self.emissions) - 1
 
-    def query(self, number: int, query: Query, sink: int, place: str) -> None:
+    def query(
+        self, number: int, query: Query, steps: Sequence[Step], sink: int, place: str
+    ) -> None:
         """Add a query's operators and its sink.
 
         Args:
             number: of the query.
             query: the query.
+            steps: of `steps_of`.
             sink: the node of its sink.
             place: what errors begin with.
 
         Raises:
             ProblemError: for missing keys, or a join without pairs.
         """
-        steps = [Step(one, inputs_of(one)) for one in query.operators]
-        if self._rewriting.push_filters:
-            steps = pushed(query)
         flows: dict[str, list[_Flow]] = {}
         last = query.operators[-1].id
         for step in steps:
             operator = step.operator
-            if self._rewriting.share_operators:
-                self._does[number, operator.id] = self._what(operator)
             inputs = [flows[n] if n in flows else self.stream(n) for n in step.inputs]
             name = f"{query.id}/{operator.id}"
             if isinstance(operator, Join):
                 emitted = self._join(number, name, operator, inputs, step, place)
             elif isinstance(operator, Aggregate):
-                emitted = self._aggregate(number, name, operator, inputs[0], place)
+                emitted = self._aggregate(number, name, operator, inputs[0], step, place)
             else:
-                emitted = [
-                    self._unary(number, name, operator, one, step.moved) for one in inputs[0]
-                ]
+                emitted = [self._unary(number, name, operator, one, step) for one in inputs[0]]
             if step.absorbs:
                 emitted = [self._absorb(flow, step.absorbs) for flow in emitted]
             flows[operator.id] = emitted
@@ -462,14 +477,14 @@ class Expansion:
         self.add(Row(f"{query.id}/sink", SINK, ends, node=sink, query=number))
 
     def _unary(
-        self, query: int, name: str, operator: Filter | Project, flow: _Flow, moved: bool
+        self, query: int, name: str, operator: Filter | Project, flow: _Flow, step: Step
     ) -> _Flow:
         share = float(operator.selectivity or 1.0)
         kind = FILTER if isinstance(operator, Filter) else PROJECT
-        emission = Emission(kind, (flow.emission,), share, moved)
+        emission = Emission(kind, (flow.emission,), share, step.moved)
         rates = emission.rates(self.rates)
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator, tuples)
+        rule = _rule(step, tuples)
         joins = share <= 1 and self._follows(rule, self.rows[flow.operator].root)
         number = self.add(
             Row(
@@ -483,10 +498,11 @@ class Expansion:
                 rule=rule,
                 emits=tuples,
                 logical=operator.id,
+                does=step.does,
             )
         )
         emitted = self._emitted(number, emission, rates)
-        pending = (*flow.pending, (operator.id, share)) if moved else flow.pending
+        pending = (*flow.pending, (operator.id, share)) if step.moved else flow.pending
         return _Flow(number, emitted, flow.key, flow.label, pending)
 
     def _join(
@@ -538,9 +554,10 @@ class Expansion:
                     rates[0],
                     query=query,
                     parts=operator.keys,
-                    rule=_rule(operator, tuples),
+                    rule=_rule(step, tuples),
                     emits=tuples,
                     logical=operator.id,
+                    does=step.does,
                 )
             )
             self.joins.setdefault(number, operator)
@@ -550,7 +567,13 @@ class Expansion:
         return joined
 
     def _aggregate(
-        self, query: int, name: str, operator: Aggregate, flows: list[_Flow], place: str
+        self,
+        query: int,
+        name: str,
+        operator: Aggregate,
+        flows: list[_Flow],
+        step: Step,
+        place: str,
     ) -> list[_Flow]:
         groups: dict[str, list[_Flow]] = defaultdict(list)
         for flow in flows:
@@ -571,7 +594,7 @@ class Expansion:
             emission = Emission(AGGREGATE, tuple(one.emission for one in members), most)
             rates = emission.rates(self.rates)
             ends = [
-                self._partial(query, whole, operator, flow, most)
+                self._partial(query, whole, operator, flow, most, step)
                 if self._rewriting.split_aggregates and operator.decomposable and len(members) > 1
                 else flow.operator
                 for flow in members
@@ -585,19 +608,22 @@ class Expansion:
                     query=query,
                     parts=operator.groups,
                     combines=operator.decomposable,
-                    rule=_rule(operator, self._arriving(ends)),
+                    rule=_rule(step, self._arriving(ends)),
                     logical=operator.id,
+                    does=step.does,
                 )
             )
             emitted = self._emitted(number, emission, rates)
             results.append(_Flow(number, emitted, key, key or operator.id))
         return results
 
-    def _partial(self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float) -> int:
+    def _partial(
+        self, query: int, name: str, operator: Aggregate, flow: _Flow, most: float, step: Step
+    ) -> int:
         """The partial aggregate of one input, where it emits less than it receives."""
         node = self.rows[self.rows[flow.operator].root].node
         tuples = self._arriving((flow.operator,))
-        rule = _rule(operator, tuples)
+        rule = _rule(step, tuples)
         if node >= 0 and not self._available.meets(node, rule):
             return flow.operator
         partial = Partial(flow.emission, most, node, True)
@@ -617,6 +643,7 @@ class Expansion:
                 rule=rule,
                 emits=tuples,
                 logical=operator.id,
+                does=step.does,
             )
         )
 
@@ -649,18 +676,9 @@ class Expansion:
         )
 
 
-def _rule(operator: LogicalOperator, tuples: Rule) -> Rule:
+def _rule(step: Step, tuples: Rule) -> Rule:
     """What an operator requires of its nodes, and the tuples that reach it."""
-    if operator.requires is UNSET and operator.zones is UNSET:
-        return tuples
-    rule = zone_rule(operator.zones) & tuples
-    if operator.requires is not UNSET:
-        tags, memory = operator.requires.tags, operator.requires.memory
-        rule &= rule_of(
-            "" if tags is UNSET else ",".join(tags),
-            np.nan if memory is UNSET or memory is None else memory,
-        )
-    return ANY_NODE if rule == ANY_NODE else rule
+    return tuples if step.asks is ANY_NODE else step.asks & tuples
 
 
 def graph_of(problem: Problem, rewriting: Rewriting = AS_WRITTEN) -> Graph:
@@ -688,8 +706,9 @@ def expand(problem: Problem, rewriting: Rewriting) -> Graph:
         ProblemError: for unknown names, missing keys, or a join without pairs.
     """
     check_queries(problem, problem.name)
-    expansion = Expansion(_ProblemSources(problem), rewriting, columns=bool(problem.streams))
+    expansion = Expansion(_ProblemSources(problem), rewriting)
     for number, query in enumerate(problem.queries):
+        steps = steps_of(query, rewriting, columns=bool(problem.streams))
         sink = problem.node_index[query.sink]
-        expansion.query(number, query, sink, f"{problem.name}: queries[{number}]")
+        expansion.query(number, query, steps, sink, f"{problem.name}: queries[{number}]")
     return expansion.graph(len(problem.queries), problem.nodes)

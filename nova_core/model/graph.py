@@ -17,7 +17,7 @@ import numpy as np
 from nova_core.model.arrays import NARROW, Bools, Codes, Floats, Ints, Strings, runs
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Join
-from nova_core.model.requirements import Requirements, requirements_of, rules_of
+from nova_core.model.requirements import Requirements, requirements_of
 
 KINDS = ("source", "filter", "project", "aggregate", "join", "sink")
 SOURCE, FILTER, PROJECT, AGGREGATE, JOIN, SINK = range(len(KINDS))
@@ -388,7 +388,7 @@ def pair_graph(problem: Problem) -> Graph:
     sources, pairs, sinks = len(s), len(m), len(j)
     rate = np.concatenate([s.rate, m.output_rate, np.zeros(sinks)])
     many = len(rate)
-    requirements, of_join = requirements_of(rules_of(problem), problem.nodes)
+    requirements, of_join = requirements_of(problem.join_rules(), problem.nodes)
     requirement = np.broadcast_to(np.int64(-1), many)
     if requirements.rules:
         requirement = requirement.copy()

@@ -25,9 +25,20 @@ from nova_core.model.arrays import Floats as Floats
 from nova_core.model.arrays import Ints as Ints
 from nova_core.model.arrays import Strings as Strings
 from nova_core.model.name_index import NameIndex, code_points, joined
+from nova_core.model.requirements import (
+    ANY_NODE,
+    NOTHING,
+    Asks,
+    Rule,
+    ZonesPart,
+    asked_columns,
+    parts_of,
+    rule_of,
+)
+from nova_core.model.requirements import Nodes as Nodes
 
 if TYPE_CHECKING:
-    from nova_core.model.queries import Query, Stream, ZonesPart
+    from nova_core.model.queries import Query, Stream
 
 # ms, for latencies and coordinates: far beyond any path on Earth. A larger value means a wrong unit
 # or measurement, and its squares and sums overflow.
@@ -37,52 +48,13 @@ GREATEST_LATENCY = 1e9
 _BLOCK = 2**15
 
 
-# Columns that add nothing to a digest where they are missing.
-_MAY_LACK = ("zone", "allow", "forbid")
+# Columns that a digest mentions even where they are missing; others add nothing then.
+_MENTIONED = {"memory", "cost", "tags", "host", "height", "penalty", "cpu", "tuple_bytes", "key"}
 
 
-def _column_names(table: object) -> list[str]:
+def column_names(table: object) -> list[str]:
+    """Names of a table's columns, in order."""
     return [f.name for f in fields(table)]  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, eq=False)
-class Nodes:
-    """The topology's nodes, one row per node.
-
-    Attributes:
-        ids: (n,) unique names.
-        position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies. The
-            last ones may measure something else, see `Problem.metrics`.
-        capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts
-            none.
-        worker: (n,) whether the node may host joins.
-        memory: (n,) bytes, or None where it is not known.
-        cost: (n,) money per unit of time, or None.
-        tags: (n,) comma-separated labels such as ``gpu,arm64``, or None.
-        host: (n,) network addresses, or None.
-        height: (n,) latency of the node's own access link, ms, which every path from or to another
-            node adds to the distance (Vivaldi's height); None for none.
-        penalty: (n,) what hosting on the node counts as per leg, ms: weighted metrics of single
-            nodes such as load or money, which latencies do not include; None for none.
-        cpu: (n,) cores, NaN where they are not known, or None.
-        zone: (n,) where each is, such as a country; empty for nowhere, or None.
-    """
-
-    ids: Strings
-    position: Floats
-    capacity: Floats
-    worker: Bools
-    memory: Floats | None = None
-    cost: Floats | None = None
-    tags: Strings | None = None
-    host: Strings | None = None
-    height: Floats | None = None
-    penalty: Floats | None = None
-    cpu: Floats | None = None
-    zone: Strings | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,20 +90,14 @@ class Joins:
         left: (q,) logical stream on the left.
         right: (q,) logical stream on the right.
         sink: (q,) index of the node that consumes the result; the operator is pinned there.
-        tags: (q,) comma-separated labels every host must have, or None.
-        memory: (q,) bytes every host must have, NaN for any amount, or None.
-        allow: (q,) comma-separated zones hosts must be in, empty for any, or None.
-        forbid: (q,) comma-separated zones hosts must not be in, or None.
+        asks: (q,) what each asks of its hosts, or None if none asks anything.
     """
 
     ids: Strings
     left: Strings
     right: Strings
     sink: Ints
-    tags: Strings | None = None
-    memory: Floats | None = None
-    allow: Strings | None = None
-    forbid: Strings | None = None
+    asks: tuple[Asks, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -311,9 +277,25 @@ class Problem:
     @property
     def requires(self) -> bool:
         """Whether joins of pairs require more of nodes than room."""
-        j = self.joins
-        columns = (j.tags, j.memory, j.allow, j.forbid)
-        return bool(self.zones) or any(one is not None for one in columns)
+        return bool(self.zones) or self.joins.asks is not None
+
+    @cached_property
+    def stream_rules(self) -> Mapping[str, Rule]:
+        """The rule of each logical stream that has one: of every node where its tuples are."""
+        return {name: rule_of(zones=zones) for name, zones in self.zones.items()}
+
+    def join_rules(self) -> list[Rule]:
+        """(q,) the rule of each logical join of pairs: its own, and those of both streams."""
+        joins, streams = self.joins, self.stream_rules
+        asks = (NOTHING,) * len(joins) if joins.asks is None else joins.asks
+        own = [rule_of(**parts_of(one)) for one in asks]
+        if not streams:
+            return own
+        sides = zip(joins.left.tolist(), joins.right.tolist(), strict=True)
+        return [
+            rule & streams.get(left, ANY_NODE) & streams.get(right, ANY_NODE)
+            for rule, (left, right) in zip(own, sides, strict=True)
+        ]
 
     @cached_property
     def node_index(self) -> NameIndex:
@@ -358,7 +340,7 @@ class Problem:
             hash_table(h, table)
         h.update(f"metrics:{self.metrics};".encode())
         hash_array(h, "latency", self.latency)
-        for column in _column_names(PairLatencies):
+        for column in column_names(PairLatencies):
             values = None if self.measured is None else getattr(self.measured, column)
             hash_array(h, f"measured.{column}", values)
         if self.queries or self.zones:
@@ -421,10 +403,13 @@ def _all_escaped(names: Strings, separator: str) -> Strings:
 
 def hash_table(h: hashlib.blake2b, table: Nodes | Sources | Joins | JoinMatrix | Links) -> None:
     """Add all columns of a table in memory to a `Problem.digest`."""
-    for column in _column_names(table):
-        if column in _MAY_LACK and getattr(table, column) is None:
-            continue
-        hash_array(h, f"{type(table).__name__}.{column}", getattr(table, column))
+    columns = {name: getattr(table, name) for name in column_names(table)}
+    if isinstance(table, Joins):
+        asked = asked_columns(columns.pop("asks") or ())
+        columns |= {name: column for (_, name), column in asked.items()}
+    for name, column in columns.items():
+        if column is not None or name in _MENTIONED:
+            hash_array(h, f"{type(table).__name__}.{name}", column)
 
 
 def hash_array(h: hashlib.blake2b, name: str, array: NDArray[np.generic] | None) -> None:

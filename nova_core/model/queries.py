@@ -7,38 +7,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
+from nova_core.model.requirements import Name, RequiresPart, ZonesPart
+
 Positive = Annotated[float, Meta(gt=0)]
 
-NonNegative = Annotated[float, Meta(ge=0)]
-
 Input = Annotated[Name, Meta(description="a logical stream, or an operator above")]
-
-
-class RequiresPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What every host of an operator must have."""
-
-    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
-    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
-
-
-class ZonesPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """In which zones of nodes something may be."""
-
-    allow: Annotated[
-        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
-        Meta(description="in these zones alone; a node without a zone is in none"),
-    ] = UNSET
-    forbid: Annotated[
-        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
-        Meta(description="in none of these zones"),
-    ] = UNSET
 
 
 class _Operator(
     msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True, tag_field="kind"
 ):
-    """What all operators have."""
+    """What all operators have: a name, and what they ask, see `Asks`."""
 
     id: Name
     requires: Annotated[

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
+from nova_core.model.requirements import bad_labels
 from nova_core.suggestions import unknown
 
 
@@ -82,13 +83,8 @@ def _check_operators(query: Query, streams: Set[str], place: str) -> None:
             )
         if isinstance(operator, Join) and operator.hot:
             _check_hot(operator, f"{here}.hot of {operator.id!r}")
-        if operator.requires is not UNSET and operator.requires.tags is not UNSET:
-            for tag in operator.requires.tags:
-                if not tag or "," in tag or not tag.isprintable():
-                    raise ProblemError(
-                        f"{here}.requires.tags of {operator.id!r}: {tag!r} is no tag; a tag has no "
-                        "comma"
-                    )
+        for field, why in bad_labels(operator.requires):
+            raise ProblemError(f"{here}.requires.{field} of {operator.id!r}: {why}")
         above = set()
         for side, name in enumerate(inputs_of(operator)):
             field = f"inputs[{side}]" if isinstance(operator, Join) else "input"

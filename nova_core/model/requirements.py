@@ -1,23 +1,112 @@
-"""What operators require of the nodes they run on, besides capacity (paper, 3.6).
+"""What nodes have, what operators require of them besides capacity, and who meets it (paper, 3.6).
 
-A rule is what one operator requires. `met_by` alone says whether a node meets one.
+All about a property of nodes is here: what documents say of a node (`NodeFacts`), its column in
+memory (`Nodes`), what operators ask (`RequiresPart`), that as a rule (`Rule`), and what meets a
+rule (`MET`). Documents, tables, live placement and all else loop over these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
+import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from nova_core.model.arrays import Bools, Ints
+from nova_core.model.arrays import Bools, Floats, Ints, Strings
 
-if TYPE_CHECKING:
-    from nova_core.model.problem import Nodes, Problem
-    from nova_core.model.queries import ZonesPart
+Name = Annotated[str, Meta(min_length=1, description="a name; digits need quotes")]
+NonNegative = Annotated[float, Meta(ge=0)]
+
+
+class NodeFacts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What documents may say of a node besides where it is, and what it can receive."""
+
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes")] = UNSET
+    cpu: Annotated[NonNegative | UnsetType | None, Meta(description="cores")] = UNSET
+    cost: Annotated[NonNegative | UnsetType | None, Meta(description="money per time")] = UNSET
+    tags: list[str] | UnsetType = UNSET
+    host: Annotated[str | UnsetType | None, Meta(description="network address")] = UNSET
+    zone: Annotated[
+        str | UnsetType | None, Meta(description="where it is, such as a country; see `zones`")
+    ] = UNSET
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The topology's nodes, one row per node.
+
+    Attributes:
+        ids: (n,) unique names.
+        position: (n, d) cost-space coordinates, ms; distances between rows estimate latencies. The
+            last ones may measure something else, see `Problem.metrics`.
+        capacity: (n,) C_a, tuples/s a node can receive for joins; ``inf`` is unlimited, 0 hosts
+            none.
+        worker: (n,) whether the node may host joins.
+        memory: (n,) bytes, or None where it is not known.
+        cost: (n,) money per unit of time, or None.
+        tags: (n,) comma-separated labels such as ``gpu,arm64``, or None.
+        host: (n,) network addresses, or None.
+        height: (n,) latency of the node's own access link, ms, which every path from or to another
+            node adds to the distance (Vivaldi's height); None for none.
+        penalty: (n,) what hosting on the node counts as per leg, ms: weighted metrics of single
+            nodes such as load or money, which latencies do not include; None for none.
+        cpu: (n,) cores, NaN where they are not known, or None.
+        zone: (n,) where each is, such as a country; empty for nowhere, or None.
+    """
+
+    ids: Strings
+    position: Floats
+    capacity: Floats
+    worker: Bools
+    memory: Floats | None = None
+    cost: Floats | None = None
+    tags: Strings | None = None
+    host: Strings | None = None
+    height: Floats | None = None
+    penalty: Floats | None = None
+    cpu: Floats | None = None
+    zone: Strings | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class RequiresPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What every host of an operator must have."""
+
+    tags: Annotated[list[str] | UnsetType, Meta(description="labels, all of them")] = UNSET
+    memory: Annotated[NonNegative | UnsetType | None, Meta(description="bytes, at least")] = UNSET
+
+
+class ZonesPart(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """In which zones of nodes something may be."""
+
+    allow: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in these zones alone; a node without a zone is in none"),
+    ] = UNSET
+    forbid: Annotated[
+        Annotated[list[Name], Meta(min_length=1)] | UnsetType,
+        Meta(description="in none of these zones"),
+    ] = UNSET
+
+
+class Asks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What an operator asks of the nodes it runs on."""
+
+    requires: RequiresPart | UnsetType = UNSET
+    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
+
+
+PARTS: dict[str, type[msgspec.Struct]] = {"requires": RequiresPart, "zones": ZonesPart}
+NOTHING = Asks()
+# What a single label of a list is called.
+LABELS = {"tags": "tag", "allow": "zone", "forbid": "zone"}
 
 
 class Rule(NamedTuple):
@@ -66,65 +155,131 @@ class Rule(NamedTuple):
 ANY_NODE = Rule()
 
 
-def rule_of(tags: str, memory: float, allow: str = "", forbid: str = "") -> Rule:
-    """A rule of comma-separated tags and zones, and bytes of memory, NaN for any amount."""
-    labels, allowed, not_in = (
-        frozenset(one for one in text.split(",") if one) for text in (tags, allow, forbid)
-    )
-    least = 0.0 if math.isnan(memory) else memory
-    return Rule(labels, least, allowed or None, not_in) & ANY_NODE
-
-
-def zone_rule(zones: ZonesPart | UnsetType) -> Rule:
-    """The rule of what a document says under ``zones``."""
-    if zones is UNSET:
+def rule_of(
+    requires: RequiresPart | UnsetType = UNSET, zones: ZonesPart | UnsetType = UNSET
+) -> Rule:
+    """The rule of what is asked, such as by ``parts_of`` of an operator."""
+    if not (requires or zones):
         return ANY_NODE
-    allow = None if zones.allow is UNSET else frozenset(zones.allow)
-    forbid = frozenset() if zones.forbid is UNSET else frozenset(zones.forbid)
-    return Rule(allow=allow, forbid=forbid) & ANY_NODE
+    requires, zones = requires or RequiresPart(), zones or ZonesPart()
+    own = Rule(
+        tags=frozenset(requires.tags or ()),
+        memory=requires.memory or 0.0,
+        allow=frozenset(zones.allow) if zones.allow else None,
+        forbid=frozenset(zones.forbid or ()),
+    )
+    rule = own & ANY_NODE  # without zones that are both allowed and forbidden
+    return ANY_NODE if rule == ANY_NODE else rule
 
 
-def stream_rules(problem: Problem) -> Mapping[str, Rule]:
-    """The rule of each logical stream that has one: of every node where its tuples are."""
-    return {name: zone_rule(zones) for name, zones in problem.zones.items()}
+# Of each property that operators ask for, whether a node's value of it, as columns have it, meets a
+# rule; what is not known, NaN or no text, is not met. Numbers may be those of many nodes.
+MET: dict[str, Callable[[Rule, Any], Any]] = {
+    "tags": lambda rule, tags: rule.tags <= set(tags.split(",")),
+    "memory": lambda rule, memory: rule.memory == 0 or memory >= rule.memory,
+    "zone": lambda rule, zone: (
+        (rule.allow is None or zone in rule.allow) and zone not in rule.forbid
+    ),
+}
 
 
-def rules_of(problem: Problem) -> list[Rule]:
-    """(q,) the rule of each logical join of pairs: its own, and those of both streams."""
-    joins, streams = problem.joins, stream_rules(problem)
-    tags = [""] * len(joins) if joins.tags is None else joins.tags.tolist()
-    memory = [math.nan] * len(joins) if joins.memory is None else joins.memory.tolist()
-    allow = [""] * len(joins) if joins.allow is None else joins.allow.tolist()
-    forbid = [""] * len(joins) if joins.forbid is None else joins.forbid.tolist()
-    own = [rule_of(*one) for one in zip(tags, memory, allow, forbid, strict=True)]
-    sides = zip(joins.left.tolist(), joins.right.tolist(), strict=True)
-    return [
-        rule & streams.get(left, ANY_NODE) & streams.get(right, ANY_NODE)
-        for rule, (left, right) in zip(own, sides, strict=True)
-    ]
+# --- what follows for all of it -----------------------------------------------------------------
 
 
-def met_by(rule: Rule, tags: str, memory: float, zone: str = "") -> bool:
-    """Whether a node meets a rule. What is not known is not met.
+@cache
+def _unknown(of: type[msgspec.Struct]) -> dict[str, str | float]:
+    """What stands for no value in the column of each field: NaN, or no text."""
+    kinds = get_type_hints(of)
+    return {name: math.nan if float in get_args(kind) else "" for name, kind in kinds.items()}
+
+
+FACTS = _unknown(NodeFacts)
+
+
+def in_column(row: msgspec.Struct, name: str) -> Any:
+    """A field of a document as columns have it: labels with commas between them."""
+    value = getattr(row, name)
+    if value is UNSET or value is None:
+        return _unknown(type(row))[name]
+    return ",".join(value) if isinstance(value, list) else value
+
+
+def known_of(nodes: Nodes, node: int) -> dict[str, str | float]:
+    """What `met_by` asks of a node."""
+    columns = {name: getattr(nodes, name) for name in MET}
+    return {
+        name: FACTS[name] if column is None else column[node].item()
+        for name, column in columns.items()
+    }
+
+
+def met_by(rule: Rule, known: Mapping[str, str | float]) -> bool:
+    """Whether a node meets a rule.
 
     Args:
         rule: what is required.
-        tags: the node's, comma-separated.
-        memory: bytes of it, NaN where it is not known.
-        zone: its zone, empty for none.
+        known: of the node, such as from `known_of`.
     """
-    there = (rule.allow is None or zone in rule.allow) and zone not in rule.forbid
-    has = rule.tags <= set(tags.split(",")) and (rule.memory == 0 or memory >= rule.memory)
-    return there and has
+    return all(met(rule, known[name]) for name, met in MET.items())
 
 
-def known_of(nodes: Nodes, node: int) -> tuple[str, float, str]:
-    """What `met_by` asks of a node: its tags, memory and zone."""
-    return (
-        "" if nodes.tags is None else str(nodes.tags[node]),
-        math.nan if nodes.memory is None else float(nodes.memory[node]),
-        "" if nodes.zone is None else str(nodes.zone[node]),
-    )
+def met_of(rules: Sequence[Rule], columns: Mapping[str, Any], count: int) -> Bools:
+    """(r, n) whether nodes meet rules; text is asked once for nodes that do not differ in it.
+
+    Args:
+        rules: what is required.
+        columns: of the nodes, such as ``vars(nodes)``.
+        count: how many nodes there are.
+    """
+    found = np.ones((len(rules), count), bool)
+    for name, met in MET.items() if rules else ():
+        column = columns[name]
+        if column is not None and column.dtype.kind == "U":
+            values, of = np.unique(column, return_inverse=True)
+            for row, rule in enumerate(rules):
+                found[row] &= np.array([met(rule, one) for one in values.tolist()])[of]
+        else:
+            for row, rule in enumerate(rules):
+                found[row] &= met(rule, FACTS[name] if column is None else column)
+    return found
+
+
+def bad_labels(part: RequiresPart | ZonesPart | UnsetType) -> Iterator[tuple[str, str]]:
+    """What is in lists of labels and is none: its field, and why not."""
+    for name in () if part is UNSET else part.__struct_fields__:
+        values = getattr(part, name)
+        for label in values if isinstance(values, list) else ():
+            if not label or "," in label or not label.isprintable():
+                yield name, no_label(name, label)
+
+
+def no_label(field: str, label: str) -> str:
+    """Why something in a list of labels is none."""
+    return f"{label!r} is no {LABELS[field]}; a {LABELS[field]} has no comma"
+
+
+def parts_of(asks: Any) -> dict[str, Any]:
+    """What an operator asks, an `Asks` or of a whole query, by parts of its document."""
+    return {part: getattr(asks, part) for part in PARTS}
+
+
+def some_asked(operators: Sequence[Asks]) -> tuple[Asks, ...] | None:
+    """What operators ask and no more of them, None where none asks anything."""
+    asks = tuple(Asks(**parts_of(one)) for one in operators)
+    return asks if any(one != NOTHING for one in asks) else None
+
+
+def asked_columns(asks: Sequence[Asks]) -> dict[tuple[str, str], Strings | Floats | None]:
+    """What joins ask as (q,) columns, by part and field of a document; None for what none asks."""
+    columns: dict[tuple[str, str], Strings | Floats | None] = {}
+    for part, kind in PARTS.items():
+        nothing = kind()
+        rows = [getattr(one, part) or nothing for one in asks]
+        for name, unknown in _unknown(kind).items():
+            said = any(getattr(row, name) is not UNSET for row in rows)
+            column = [in_column(row, name) for row in rows] if said else []
+            columns[part, name] = np.array(column, type(unknown)) if said else None
+    return columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,23 +329,4 @@ def requirements_of(rules: Sequence[Rule], nodes: Nodes) -> tuple[Requirements, 
         if rule is not ANY_NODE:  # quicker than by its value
             of[row] = number.setdefault(rule, len(number) - 1)
     del number[ANY_NODE]
-    return Requirements(tuple(number), _met(tuple(number), nodes)), of
-
-
-def _met(rules: tuple[Rule, ...], nodes: Nodes) -> Bools:
-    """(r, n) which nodes meet rules, asked once for nodes that do not differ to any rule."""
-    count = len(nodes)
-    if not rules:
-        return np.empty((0, count), bool)
-    least = np.unique([rule.memory for rule in rules])
-    tags = np.zeros(count, "U1") if nodes.tags is None else nodes.tags
-    memory = np.full(count, np.nan) if nodes.memory is None else nodes.memory
-    zone = np.zeros(count, "U1") if nodes.zone is None else nodes.zone
-    enough = np.searchsorted(least, np.nan_to_num(memory, nan=-1.0), side="right")
-    kind = np.zeros(count, np.int64)
-    for column in (tags, enough, zone):
-        values, code = np.unique(column, return_inverse=True)
-        kind = kind * len(values) + code
-    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
-    seen = list(zip(*(one[first].tolist() for one in (tags, memory, zone)), strict=True))
-    return np.array([[met_by(rule, *one) for one in seen] for rule in rules], bool)[:, kind]
+    return Requirements(tuple(number), met_of(tuple(number), vars(nodes), len(nodes))), of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Problem
-from nova_core.model.queries import Aggregate, Query, ZonesPart, inputs_of
-from nova_core.model.requirements import ANY_NODE, requirements_of, zone_rule
+from nova_core.model.queries import Aggregate, Query, inputs_of
+from nova_core.model.requirements import ANY_NODE, ZonesPart, bad_labels, met_of
 from nova_core.suggestions import nearest
 
 # Zones that a warning names.
@@ -29,12 +29,12 @@ def check_zones(problem: Problem, where: str = "problem") -> None:
     """
     nodes, sources = problem.nodes, problem.sources
     for place, part in _said(problem):
-        check_zone_names(part, f"{where}: {place}")
-    for stream, zones in problem.zones.items():
-        rule = zone_rule(zones)
+        for _, why in bad_labels(part):
+            raise ProblemError(f"{where}: {place}: {why}")
+    for stream, rule in problem.stream_rules.items():
         if rule == ANY_NODE:
             continue
-        fits = requirements_of([rule], nodes)[0].met[0]
+        fits = met_of([rule], vars(nodes), len(nodes))[0]
         away = np.flatnonzero((sources.stream == stream) & ~fits[sources.node])
         pinned = [(f"sources[{n}].node of {str(sources.ids[n])!r}", sources.node[n]) for n in away]
         pinned += [(place, node) for place, node in _sinks(problem, stream) if not fits[node]]
@@ -68,33 +68,13 @@ def _zones(name: str, known: set[str]) -> str:
     return f"there are {', '.join(names[:_NAMED])}{more}"
 
 
-def check_zone_names(zones: ZonesPart | UnsetType, where: str) -> None:
-    """Check the names of zones, which tables write with commas between them.
-
-    Raises:
-        ProblemError: naming one that is none.
-    """
-    if zones is UNSET:
-        return
-    for name in (*(zones.allow or ()), *(zones.forbid or ())):
-        if "," in name or not name.isprintable():
-            raise ProblemError(f"{where}: {name!r} is no zone; a zone has no comma")
-
-
 def _said(problem: Problem) -> Iterator[tuple[str, ZonesPart]]:
     """Zones of streams and of operators, with their place in the document."""
     for stream, zones in problem.zones.items():
         yield f"streams: zones of {stream!r}", zones
-    joins = problem.joins
-    limited = joins.allow is not None or joins.forbid is not None
-    for row, name in enumerate(joins.ids.tolist() if limited else []):
-        allow, forbid = (
-            [] if column is None else [one for one in column[row].split(",") if one]
-            for column in (joins.allow, joins.forbid)
-        )
-        if allow or forbid:
-            part = ZonesPart(allow=allow or UNSET, forbid=forbid or UNSET)
-            yield f"query.operators[{row}].zones of {name!r}", part
+    for row, asks in enumerate(problem.joins.asks or ()):
+        if asks.zones is not UNSET:
+            yield f"query.operators[{row}].zones of {str(problem.joins.ids[row])!r}", asks.zones
     for number, query in enumerate(problem.queries):
         for row, one in enumerate(query.operators):
             if one.zones is not UNSET:

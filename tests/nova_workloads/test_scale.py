@@ -19,6 +19,7 @@ from nova_core.model.objectives import leg_weights
 from nova_core.model.partitions import Instances, Partitions
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Problem
+from nova_core.model.requirements import NOTHING, Asks, RequiresPart
 from nova_core.model.verify import verify
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.strategies.nova import Nova
@@ -62,10 +63,9 @@ def tables_of(problem: Problem) -> tuple[pa.Table, pa.Table]:
 
 
 def query_of(problem: Problem, parameters: NovaParameters = QUICK) -> part.Query:
-    count = len(problem.joins)
     extras = ("height",) if problem.nodes.height is not None else ()
-    none = np.zeros(count, "U1"), np.full(count, np.nan)
-    return part.Query("test", parameters, problem.joins.ids, *none, extras)
+    ids = problem.joins.ids
+    return part.Query("test", parameters, ids, (NOTHING,) * len(ids), extras)
 
 
 def plan_of(problem: Problem, instances: pa.Table) -> Plan:
@@ -187,8 +187,8 @@ def test_joins_wait_whose_requirement_no_node_of_the_part_meets() -> None:
     nodes, joins = tables_of(problem)
     turns = np.arange(len(joins)) % 2
     joins = joins.set_column(2, "join", pa.array(turns))
-    names, memory = np.array(["plain", "on-gpu"]), np.full(2, np.nan)
-    query = part.Query("test", QUICK, names, np.array(["", "gpu"]), memory, ("tags",))
+    asks = NOTHING, Asks(requires=RequiresPart(tags=["gpu"]))
+    query = part.Query("test", QUICK, np.array(["plain", "on-gpu"]), asks, ("tags",))
     plain = nodes.append_column("tags", pa.array(["arm"] * len(nodes)))
     placed, waiting, _, _ = part.place_tables(plain, joins, query, cut=False)
     assert set(placed.column("pair").to_pylist()) == set(np.flatnonzero(turns == 0).tolist())

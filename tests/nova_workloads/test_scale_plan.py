@@ -13,6 +13,7 @@ from scale_runs import checked, edited, placed, quiet
 
 from nova_core.errors import NovaError
 from nova_core.io.files import read_plan, read_problem
+from nova_core.model.requirements import NOTHING, Asks, RequiresPart
 from nova_core.model.verify import verify
 from nova_core.strategies.nova import Nova
 from nova_core.strategies.nova_parameters import NovaParameters
@@ -151,8 +152,8 @@ def test_nodes_with_most_room_are_chosen_for_every_requirement(
     monkeypatch.setattr(planning, "LAST_NODES", 100)
     hosts = spark.createDataFrame(HOSTS, "row long, capacity double, tags string").repartition(3)
     joins = spark.createDataFrame([(row,) for row in operators], "join int")
-    tags = np.array(["", "gpu"])
-    query = Query("test", NovaParameters(), tags, tags, np.full(2, np.nan), ("tags",))
+    names, asks = np.array(["", "gpu"]), (NOTHING, Asks(requires=RequiresPart(tags=["gpu"])))
+    query = Query("test", NovaParameters(), names, asks, ("tags",))
     able = planning.has_most_room(hosts, len(HOSTS), joins, query)
     chosen = sorted(tuple(row) for row in hosts.where(able).collect())
     anywhere = [capacity for _, capacity, tags in chosen if not tags]

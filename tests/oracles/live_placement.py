@@ -118,7 +118,7 @@ def _positioned(event: Event, problem: Problem) -> Event:
     nodes, row = problem.nodes, problem.node_index[event.node.id]
     node = msgspec.structs.replace(event.node, position=nodes.position[row].tolist())
     if nodes.height is not None:
-        node.height = float(nodes.height[row])
+        node = msgspec.structs.replace(node, height=float(nodes.height[row]))
     return AddWorker(node=node)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from nova_core.io.problem_document import NodeRow, RequiresPart, SourceRow
+from nova_core.io.problem_document import NodeRow, SourceRow
 from nova_core.model.problem import Floats, Problem
 from nova_core.model.queries import Aggregate, Filter, Join, LogicalOperator, Project
+from nova_core.model.requirements import RequiresPart
 from nova_core.placement.live import (
     AddOperator,
     AddPair,
@@ -288,13 +289,12 @@ class RandomEvents:
         """Latencies to some nodes are distances to where these were drawn or have moved."""
         event = self._add_worker()
         assert isinstance(event, AddWorker)
-        event.node.position = UNSET
         others = {self._nodes.draw(self._random) for _ in range(MEASURED)}
         place = self._drawn[event.node.id]
-        event.latency = {
+        latency: dict[str, float | list[float]] = {
             name: float(np.linalg.norm(self._position[name] - place)) for name in sorted(others)
         }
-        return event
+        return AddWorker(node=replace(event.node, position=UNSET), latency=latency)
 
     def _node_near(
         self, prefix: str, near: Floats, capacity: float | Literal["unlimited"]
@@ -390,11 +390,11 @@ class RandomEvents:
             id=self._name("q"), left=streams[0], right=streams[1], sink="", requires=requires
         )
         if self._targets:
-            operator.sink = self._targets[int(self._random.integers(len(self._targets)))]
-            return AddOperator(operator=operator, pairs=new)
+            sink = self._targets[int(self._random.integers(len(self._targets)))]
+            return AddOperator(operator=replace(operator, sink=sink), pairs=new)
         row = self._new_sink(self._position[self._nodes.draw(self._random)])
-        operator.sink = row.id
-        return Batch(events=[AddWorker(node=row), AddOperator(operator=operator, pairs=new)])
+        started = AddOperator(operator=replace(operator, sink=row.id), pairs=new)
+        return Batch(events=[AddWorker(node=row), started])
 
     def _remove_operator(self) -> Event | None:
         if not len(self._removable):
@@ -466,9 +466,7 @@ class RandomEvents:
         return Batch(events=[AddWorker(node=row), MoveSink(operator=operator, node=row.id)])
 
     def _new_sink(self, near: Floats) -> NodeRow:
-        row = self._node_near("sink", near, "unlimited")
-        row.worker = False
-        return row
+        return replace(self._node_near("sink", near, "unlimited"), worker=False)
 
     def _change_link(self) -> Event | None:
         source = self._some_source()

@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import InfeasibleError, ProblemError
+from nova_core.io.columns import rows
 from nova_core.io.problem_document import NodeRow
+from nova_core.io.problem_writing import problem_tables
 from nova_core.placement.live import (
     AddWorker,
     Batch,
@@ -395,25 +397,9 @@ def rehearse(problem: Problem, plan: Plan) -> None:
 
 def node_row(problem: Problem, node: str) -> NodeRow:
     """A node as a row of an `AddWorker` event."""
-    n = problem.nodes
-    row = n.ids.tolist().index(node)
-    capacity = float(n.capacity[row])
-    plain: dict[str, Any] = {
-        "id": node,
-        "capacity": "unlimited" if math.isinf(capacity) else capacity,
-        "position": n.position[row].tolist(),
-        "worker": bool(n.worker[row]),
-    }
-    for name in ("height", "penalty", "memory", "cost", "cpu"):
-        column = getattr(n, name)
-        if column is not None and not math.isnan(column[row]):
-            plain[name] = float(column[row])
-    if n.tags is not None and n.tags[row]:
-        plain["tags"] = str(n.tags[row]).split(",")
-    if n.zone is not None and n.zone[row]:
-        plain["zone"] = str(n.zone[row])
-    if n.host is not None and n.host[row]:
-        plain["host"] = str(n.host[row])
+    row = problem.node_index[node]
+    columns: dict[str, Any] = {**problem_tables(problem)["nodes"]}
+    (plain,) = rows({name: column[row : row + 1] for name, column in columns.items()})
     return msgspec.convert(plain, NodeRow)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nova_core.model.plan_delta import (
     Cut,
     CutRow,
@@ -33,22 +31,18 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
     added: list[str] = []
     cuts: list[CutRow] = []
     virtual: list[VirtualRow] = []
-    ids = state.nodes.ids
-    rows, points = state.changed.changes(state.version)
+    ids, names, row_of = state.nodes.ids, state.names, state.operators.row.item
     staying: dict[int, tuple[int, ...]] = {}
+    changes = state.changed.changes(state.version)
     if state.demand.links_operators:
-        row_of = {operator: row for row, operator in enumerate(rows[:, 0].tolist())}
-        order = np.array([row_of[one] for one in state.demand.order(row_of)], np.int64)
-        rows, points = rows[order], points[order]
-    for (operator, was, host, shifted), (old_point, point) in zip(
-        rows.tolist(), points.tolist(), strict=True
-    ):
-        name = state.names[operator]
+        change_of = {row[0]: (row, points) for row, points in changes}
+        changes = [change_of[operator] for operator in state.demand.order(change_of)]
+    for (operator, was, host, shifted), (old_point, point) in changes:
+        name = names[operator]
         if shifted:
-            before = None if was == ABSENT else old_point
-            virtual.append(
-                VirtualRow(operator=name, old=before, new=None if host == ABSENT else point)
-            )
+            old = None if was == ABSENT else old_point
+            new = None if host == ABSENT else point
+            virtual.append(VirtualRow(operator=name, old=old, new=new))
         if was >= 0 and host >= 0:
             if was != host:
                 staying[operator] = ()
@@ -82,22 +76,26 @@ def delta_of(state: LiveState, old_breaks: tuple[str, ...], old_version: int) ->
                 rates = rates or Cut(left=[whole.left], right=[whole.right])
             cuts.append(CutRow(operator=name, old=old_rates, new=rates))
         running = len(start) + len(move)
-        old, new = _pieces(was, old_cut), _pieces(host, cut)
+        pieces = _pieces(was, old_cut), _pieces(host, cut)
         old_name = state.renamed.get(operator, name)
         staying[operator] = _compare(
-            name, old_name, old, new, _grids_equal(old_cut, cut), ids, stop, start, move
+            name, old_name, *pieces, _grids_equal(old_cut, cut), ids, stop, start, move
         )
         if len(start) + len(move) > running:
             state.operators.row[operator, MOVED] = state.version
     for logical, old_sink in state.rerouted.items():
         sink, operators = state.demand.feeding(logical)
-        for operator in operators if sink != old_sink else ():
+        old_end, end = ids[old_sink], ids[sink]
+        for operator in operators if end != old_end else ():
             nodes = staying.get(operator)
             if nodes is None:
-                host = state.operators.row.item(operator, HOST)
+                host = row_of(operator, HOST)
                 nodes = (host,) if host != IN_PIECES else state.cuts[operator].nodes
-            name = state.names[operator]
-            reroute += [_rerouted(name, node, old_sink, sink, ids) for node in nodes]
+            for node in nodes:
+                name = names[operator]
+                reroute.append(
+                    RerouteRow(operator=name, node=ids[node], flow="result", old=old_end, new=end)
+                )
     return PlanDelta(
         old_version=old_version,
         new_version=state.version,
@@ -121,12 +119,6 @@ def _renamed(state: LiveState) -> list[RenamedRow]:
         for operator, old in sorted(state.renamed.items(), key=lambda row: row[1])
         if state.operators.alive[operator] and old != state.names[operator]
     ]
-
-
-def _rerouted(name: str, node: int, old_sink: int, sink: int, ids: list[str]) -> RerouteRow:
-    return RerouteRow(
-        operator=name, node=ids[node], flow="result", old=ids[old_sink], new=ids[sink]
-    )
 
 
 def _rates(cut: Pieces | None) -> Cut | None:

@@ -25,6 +25,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.model.requirements import FACTS, some_asked
 from nova_core.placement.kernels.live.tables import FIRST_SOURCE, LEG, OUTPUT
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
@@ -40,20 +41,15 @@ def problem_of(state: LiveState) -> Problem:
     node, source = (np.flatnonzero(t.alive[: t.used]) for t in (n, s))
     new_node, new_source = _renumbered(n.alive[: n.used]), _renumbered(s.alive[: s.used])
     height, penalty = n.extra[node, 0], n.extra[node, 1]
-    b = base.nodes
+    b, facts = base.nodes, dict[str, Any]((name, n.column(name, node)) for name in FACTS)
     nodes = Nodes(
         ids=_names(n.ids, node),
         position=n.position[node],
         capacity=n.capacity[node],
         worker=n.worker[node],
-        memory=_optional(n.memory[node], b.memory is not None),
-        cost=_optional(n.cost[node], b.cost is not None),
-        tags=_labels(n.tags, node, b.tags is not None),
-        host=_labels(n.host, node, b.host is not None),
         height=height if b.height is not None or height.any() else None,
         penalty=penalty if b.penalty is not None or penalty.any() else None,
-        cpu=_optional(n.cpu[node], b.cpu is not None),
-        zone=_labels(n.zone, node, b.zone is not None),
+        **facts,
     )
     sources = Sources(
         ids=_names(s.ids, source),
@@ -89,7 +85,7 @@ def problem_of(state: LiveState) -> Problem:
 
 def _pairs(state: LiveState, new_node: Ints, new_source: Ints) -> dict[str, Any]:
     """Joins and matrix of the present problem."""
-    j, o, base = state.joins, state.operators, state.base.joins
+    j, o = state.joins, state.operators
     alive = np.array(j.alive, bool)
     join, pair = np.flatnonzero(alive), np.flatnonzero(o.alive[: o.used])
     joins = Joins(
@@ -97,10 +93,7 @@ def _pairs(state: LiveState, new_node: Ints, new_source: Ints) -> dict[str, Any]
         left=_names(j.left, join),
         right=_names(j.right, join),
         sink=new_node[np.array(j.sink, np.int64)[join]],
-        tags=_labels(j.tags, join, base.tags is not None),
-        memory=_optional(np.array(j.memory)[join], base.memory is not None),
-        allow=_labels(j.allow, join, base.allow is not None),
-        forbid=_labels(j.forbid, join, base.forbid is not None),
+        asks=some_asked([j.asks[row] for row in join.tolist()]),
     )
     left, right = (
         new_source[FIRST_SOURCE - state.legs.other[o.row[pair, LEG] + side]] for side in (0, 1)

@@ -9,15 +9,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from nova_core.errors import ProblemError
-from nova_core.io.problem_document import (
-    Name,
-    NodeRow,
-    NonNegative,
-    RequiresPart,
-    SourceRow,
-)
+from nova_core.io.problem_document import Name, NodeRow, NonNegative, SourceRow
 from nova_core.io.validation import UNUSABLE
-from nova_core.model.queries import Positive, Query, ZonesPart
+from nova_core.model.queries import Positive, Query
+from nova_core.model.requirements import Asks
 from nova_core.suggestions import suggestion
 
 LeftSource = Annotated[Name, Meta(description="a source of the operator's left stream")]
@@ -141,15 +136,13 @@ class NewPair(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     output_rate: Rate
 
 
-class NewOperator(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class NewOperator(Asks, frozen=True):
     """A join of two logical streams, with the node that consumes its results: a whole query."""
 
     id: Name
     left: Annotated[Name, Meta(description="logical stream on the left")]
     right: Annotated[Name, Meta(description="logical stream on the right")]
     sink: Annotated[Name, Meta(description="the node that consumes the result")]
-    requires: RequiresPart | UnsetType = UNSET
-    zones: Annotated[ZonesPart | UnsetType, Meta(description="where it may run")] = UNSET
 
 
 class AddOperator(_Event, tag="add-operator"):

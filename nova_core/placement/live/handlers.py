@@ -152,28 +152,20 @@ def add_worker(placer: Placer, event: AddWorker, overload: bool) -> None:
         position, height = _located(s, event.latency, where)
     else:
         raise ProblemError(f"{where}: expected either a position or latencies to other nodes")
-    row = n.used
-    n.used = row + 1
+    row = s.next_node()
     n.ids.append(new_node.id)
-    n.tags.append(",".join(or_default(new_node.tags, [])))
-    n.host.append(or_default(new_node.host, ""))
-    n.zone.append(or_default(new_node.zone, ""))
-    s.on_undo(_forget, n, row, n.ids, n.tags, n.host, n.zone)
+    n.facts.append(new_node)
+    s.on_undo(_forget, n, row, n.ids, n.facts)
     n.position[row] = position
     n.extra[row] = [height, or_default(new_node.penalty, 0.0)]
     n.capacity[row] = n.free[row] = finite(new_node.capacity, where)
     n.worker[row] = True if new_node.worker is UNSET else new_node.worker
-    n.memory[row], n.cost[row] = (
-        or_default(new_node.memory, math.nan),
-        or_default(new_node.cost, math.nan),
-    )
-    n.cpu[row] = or_default(new_node.cpu, math.nan)
     n.alive[row], n.first[row], n.pieces[row] = True, NOWHERE, 0
     s.put(s.node_index, new_node.id, row)
     _update_index(s, row)
 
 
-def _forget(rows: NodeRows | SourceRows, row: int, *lists: list[str]) -> None:
+def _forget(rows: NodeRows | SourceRows, row: int, *lists: list[Any]) -> None:
     """Undo that a row was added last."""
     rows.used = row
     for column in lists:
@@ -183,7 +175,7 @@ def _forget(rows: NodeRows | SourceRows, row: int, *lists: list[str]) -> None:
 def _retire(placer: Placer, node: int, overload: bool) -> None:
     """Remove a node without sources and sinks; its joins are placed elsewhere."""
     s, n = placer.state, placer.state.nodes
-    s.set(n.alive, node, False)
+    s.assign(n, "alive", node, False)
     s.drop(s.node_index, n.ids[node])
     _update_index(s, node)
     for link in list(s.links_at.get(node, ())):
@@ -242,7 +234,7 @@ def change_capacity(placer: Placer, event: ChangeCapacity, overload: bool) -> No
             free = capacity - math.fsum(s.shares(pair)[node].size for pair in s.residents.of(node))
     else:
         free = capacity
-    s.set(n.capacity, node, capacity)
+    s.assign(n, "capacity", node, capacity)
     s.sinks_changed.add(node)
     s.set_free(node, free)
     _update_index(s, node)
@@ -304,9 +296,10 @@ def move_node(placer: Placer, event: MoveNode, overload: bool) -> None:
     """A node's place in the cost space changes; joins move if that gains enough."""
     s, n = placer.state, placer.state.nodes
     node = row_of(s.node_index, "node", event.node)
-    s.set(n.position, node, _position(s, event.position, f"move-node {event.node!r}"))
+    position = _position(s, event.position, f"move-node {event.node!r}")
+    s.assign(n, "position", node, position)
     if event.height is not UNSET:
-        s.set(n.extra, node, np.array([event.height, n.extra[node, 1]]))
+        s.assign(n, "extra", (node, 0), event.height)
     s.put(s.strayed, node, None)
     _update_index(s, node)
     ends = s.demand.around(node)
@@ -400,8 +393,7 @@ def add_source(placer: Placer, event: AddSource, overload: bool) -> None:
     node = row_of(s.node_index, "node", new_source.node, f"{where}: ")
     rate = positive(new_source.rate, f"{where}: rate")
     s.require_zone(node, s.stream_rule(new_source.stream), f"{where}: node")
-    row = rows.used
-    rows.used = row + 1
+    row = rows.next()
     rows.ids.append(new_source.id)
     rows.stream.append(new_source.stream)
     rows.key.append(or_default(new_source.key, ""))
@@ -422,7 +414,7 @@ def remove_source(placer: Placer, event: RemoveSource, overload: bool) -> None:
 def _drop_sources(placer: Placer, sources: list[int], overload: bool) -> None:
     s, rows = placer.state, placer.state.sources
     for source in sources:
-        s.set(rows.alive, source, False)
+        s.assign(rows, "alive", source, False)
         s.drop(s.source_index, rows.ids[source])
         s.unbind(s.sources_on, rows.node.item(source), source)
     s.demand.drop_sources(placer, sources, overload)

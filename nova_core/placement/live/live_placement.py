@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from nova_core.errors import InfeasibleError, PlanError, ProblemError
 from nova_core.model.plan import Plan
@@ -18,10 +19,8 @@ from nova_core.placement.live.demand import Demand
 from nova_core.placement.live.documents import plan_of, problem_of, rows_of
 from nova_core.placement.live.events import (
     AddOperator,
-    AddPair,
     AddQuery,
     AddSource,
-    AddWorker,
     Batch,
     ChangeCapacity,
     ChangeLink,
@@ -119,7 +118,7 @@ class LivePlacement:
             return sum(self.reach(each) for each in event.events)
         if isinstance(event, Rebalance):
             return int(s.operators.alive[: s.operators.used].sum())
-        if isinstance(event, AddSource) and event.joins is not msgspec.UNSET:
+        if isinstance(event, AddSource) and event.joins is not UNSET:
             return len(event.joins)
         if isinstance(event, AddOperator):
             return len(event.pairs)
@@ -164,13 +163,12 @@ class LivePlacement:
         """
         s = self._state
         events = event.events if isinstance(event, Batch) else [event]
-        self._reserve(events)
         breaks = s.breaks
-        default = self.policy.overload if event.overload is msgspec.UNSET else event.overload
+        default = self.policy.overload if event.overload is UNSET else event.overload
         s.version += 1
         try:
             for number, each in enumerate(events):
-                allowed = default if each.overload is msgspec.UNSET else each.overload
+                allowed = default if each.overload is UNSET else each.overload
                 if overload is not None:
                     allowed = overload
                 try:
@@ -196,22 +194,6 @@ class LivePlacement:
     def _undo(self) -> None:
         self._state.roll_back()
         self._state.version -= 1
-
-    def _reserve(self, events: list[Any]) -> None:
-        nodes = sources = pairs = 0
-        for each in events:
-            kind = type(each)
-            if kind is AddWorker:
-                nodes += 1
-            elif kind is AddSource:
-                sources += 1
-                pairs += 0 if each.joins is msgspec.UNSET else len(each.joins)
-            elif kind is AddOperator:
-                pairs += len(each.pairs)
-            elif kind is AddPair:
-                pairs += 1
-        if nodes or sources or pairs:
-            self._state.reserve(nodes, sources, pairs)
 
     def rebalance(self, moves: int) -> PlanDelta:
         """Improve the whole placement by at most ``moves`` moves, those that gain most first.

@@ -12,8 +12,7 @@ from msgspec import UNSET
 from nova_core.errors import ProblemError
 from nova_core.model.problem import Ints, Problem, pair_name
 from nova_core.model.queries import Query
-from nova_core.model.requirements import rule_of
-from nova_core.model.zone_checks import check_zone_names
+from nova_core.model.requirements import Asks, bad_labels, parts_of, rule_of
 from nova_core.placement.cutting import Cut, Hosts
 from nova_core.placement.kernels.live.tables import (
     FIRST_SOURCE,
@@ -34,7 +33,7 @@ from nova_core.placement.live.events import (
     RemoveOperator,
     RemovePair,
 )
-from nova_core.placement.live.naming import or_default, positive, row_of
+from nova_core.placement.live.naming import positive, row_of
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import Incidence
 
@@ -191,7 +190,7 @@ class PairDemand:
         pairs = sorted(self.of_source.of(source))
         placed = {pair: s.detach(pair) for pair in pairs}
         old_rate, by_rate = s.sources.rate.item(source), s.objective == "network-usage"
-        s.set(s.sources.rate, source, rate)
+        s.assign(s.sources, "rate", source, rate)
         here, sinks = FIRST_SOURCE - source, s.joins.sink
         for pair in pairs:
             begin, before = o.row.item(pair, LEG), o.rate.item(pair, OUTPUT)
@@ -315,7 +314,6 @@ class PairDemand:
             leaving: a source that is removed, too; its own list of pairs needs no update.
         """
         s, o = self._s, self._s.operators
-        s.changed.keep(np.array(pairs, np.int64))
         for pair in pairs:
             s.detach(pair)
             s.assign(o, "alive", pair, False)
@@ -356,19 +354,13 @@ class PairDemand:
         if new.id in self.join_index:
             raise ProblemError(f"{where}: there is an operator of that name")
         sink = row_of(s.node_index, "node", new.sink, f"{where}: sink: ")
-        tags, memory, allow, forbid = "", math.nan, "", ""
-        if new.requires is not UNSET:
-            tags = ",".join(or_default(new.requires.tags, []))
-            memory = or_default(new.requires.memory, math.nan)
-        check_zone_names(new.zones, f"{where}: zones")
-        if new.zones is not UNSET:
-            allow, forbid = (",".join(z) for z in (new.zones.allow or [], new.zones.forbid or []))
-        tuples = rule = s.stream_rule(new.left, new.right)
+        for part, said in parts_of(new).items():
+            for _, why in bad_labels(said):
+                raise ProblemError(f"{where}: {part}: {why}")
+        tuples = s.stream_rule(new.left, new.right)
         s.require_zone(sink, tuples, f"{where}: sink")
         row = len(s.joins)
-        if new.requires is not UNSET or new.zones is not UNSET:
-            rule &= rule_of(tags, memory, allow, forbid)
-        needs = tags, memory, allow, forbid, s.number_of(rule)
+        needs = Asks(**parts_of(new)), s.number_of(tuples & rule_of(**parts_of(new)))
         s.joins.append(new.id, new.left, new.right, sink, *needs, True)
         s.on_undo(s.joins.pop)
         s.put(self.join_index, new.id, row)
@@ -405,7 +397,7 @@ class PairDemand:
             s.put(s.arriving, sink, 0.0)  # exactly, without rounding errors
 
     def _set_ends(self, pairs: Ints, sink: int) -> None:
-        self._s.legs.end[self._s.operators.row[pairs, LEG] + 2] = sink
+        self._s.legs.end[self._s.operators.row[:, LEG][pairs] + 2] = sink
 
     def move_sink(self, placer: Placing, event: MoveSink, overload: bool) -> None:
         """A join's result goes to another node; its pairs move if that gains enough."""
@@ -420,10 +412,9 @@ class PairDemand:
         old = s.joins.sink[join]
         s.rerouted.setdefault(join, old)
         rows = np.array(pairs, np.int64)
-        s.changed.keep(rows)
         s.on_undo(self._set_ends, rows, old)
         self._set_ends(rows, node)
-        output = math.fsum(o.rate[rows, OUTPUT].tolist())
+        output = math.fsum(o.rate[:, OUTPUT][rows].tolist())
         s.emit(old, -output)
         s.emit(node, output)
         self._leave_sink(join)

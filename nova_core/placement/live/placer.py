@@ -511,7 +511,8 @@ class Placer:
             for one in some:
                 if not together or one in self.state.cuts:
                     self.state.detach(one)
-        self._place_linked(linked, overload)
+        if linked:
+            self._place_linked(linked, overload)
         if not together:
             for one in alone:
                 self.place(one, overload)

@@ -20,13 +20,20 @@ import numpy as np
 from msgspec import UNSET
 
 from nova_core.errors import ProblemError
-from nova_core.model.expansion import Emission, Expansion, Partial, Row, SourceOf
+from nova_core.model.expansion import (
+    Emission,
+    Expansion,
+    Partial,
+    Row,
+    SourceOf,
+    Step,
+    steps_of,
+)
 from nova_core.model.graph import JOIN, SINK, SOURCE
 from nova_core.model.problem import Problem
 from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
 from nova_core.model.query_checks import check_query
-from nova_core.model.requirements import ANY_NODE, Rule
-from nova_core.model.zone_checks import check_zone_names
+from nova_core.model.requirements import ANY_NODE, Rule, bad_labels
 from nova_core.placement import cutting
 from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
 from nova_core.placement.kernels.live.tables import SINK as TO_SINK
@@ -48,7 +55,7 @@ from nova_core.placement.partitioning import DEFAULT_SIGMA
 Reader = tuple[int, int]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Use:
     """What queries do, in one place however many do it.
 
@@ -165,6 +172,7 @@ class QueryDemand:
         self._uses: dict[int, dict[str, _Use]] = {}
         self._bodies: dict[int, _Body] = {}
         self._traces: dict[int, _Trace] = {}
+        self._steps: dict[int, list[Step]] = {}
         self._available = _Sources(self)
         # Sources of each stream, and queries that read it.
         self._sources: dict[str, dict[int, None]] = {}
@@ -215,8 +223,13 @@ class QueryDemand:
     def _expanded(self, number: int) -> Expansion:
         """A query's physical operators."""
         s, query = self._s, self._queries[number]
-        expansion = Expansion(self._available, s.rewriting, columns=bool(s.base.streams))
-        expansion.query(number, query, s.node_index[query.sink], f"query {query.id!r}")
+        steps = self._steps.get(number)
+        if steps is None:
+            steps = steps_of(query, s.rewriting, columns=bool(s.base.streams))
+            s.put(self._steps, number, steps)
+        expansion = Expansion(self._available, s.rewriting)
+        sink = s.node_index[query.sink]
+        expansion.query(number, query, steps, sink, f"query {query.id!r}")
         for row in expansion.rows:
             if not math.isfinite(row.rate):
                 raise ProblemError(f"operator {row.id!r}: emits {row.rate} tuples/s; use less")
@@ -424,7 +437,7 @@ class QueryDemand:
     def change_rate(self, placer: Placing, source: int, rate: float, overload: bool) -> None:
         """A source's rate changes; what reads it stays where it still fits."""
         s = self._s
-        s.set(s.sources.rate, source, rate)
+        s.assign(s.sources, "rate", source, rate)
         numbers = sorted(self._readers.get(s.sources.stream[source], {}))
         rates = self._new_rates(numbers)
         if rates is None:
@@ -440,9 +453,7 @@ class QueryDemand:
         placed = self._resize(placer, dict.fromkeys(changed))
         by_rate = s.objective == "network-usage"
         if by_rate:
-            for one in self.order(changed):
-                s.changed.keep_one(one)
-                s.link(one)
+            s.link(self.order(changed))
             s.recompute_points(changed)
         placer.put_back(placed, overload)
         if by_rate:
@@ -565,7 +576,8 @@ class QueryDemand:
             (query,) = bound_queries(replace(s.base, queries=(query,)), where)
         check_query(query, self._sources.keys(), s.node_index, where)
         for operator in query.operators:
-            check_zone_names(operator.zones, f"{where}: zones of {operator.id!r}")
+            for _, why in bad_labels(operator.zones):
+                raise ProblemError(f"{where}: zones of {operator.id!r}: {why}")
         self._expand_anew(placer, [self._register(query)], overload)
 
     def remove_query(self, placer: Placing, event: RemoveQuery, overload: bool) -> None:
@@ -578,6 +590,7 @@ class QueryDemand:
         s.drop(self._number, event.query)
         s.drop(self._uses, number)
         s.drop(self._traces, number)
+        s.drop(self._steps, number)
         s.drop(self._results, number)
         s.drop(self._sinks[s.node_index[query.sink]], number)
         for stream in self._streams(query):
@@ -604,6 +617,7 @@ class QueryDemand:
         operators = list(query.operators)
         operators[row] = msgspec.structs.replace(operator, selectivity=share)
         s.put(self._queries, number, msgspec.structs.replace(query, operators=operators))
+        s.drop(self._steps, number)
         self._expand_anew(placer, [number], overload)
 
     def move_sink(self, placer: Placing, event: MoveSink, overload: bool) -> None:
@@ -618,9 +632,7 @@ class QueryDemand:
         self._check_sink(number, self._traces[number].arriving)
         s.drop(self._sinks[old], number)
         s.put(self._sinks.setdefault(node, {}), number, None)
-        for operator in self.feeding(number)[1]:
-            s.changed.keep_one(operator)
-            s.link(operator)
+        s.link(self.feeding(number)[1])
         placer.recompute_all(self._operators_of([number]))
 
     # --- expanding anew ---------------------------------------------------------------------------
@@ -663,9 +675,7 @@ class QueryDemand:
         called = (change.touched | change.bodies.keys()) & self._bodies.keys()
         renamed = self._name(called, change)
         rewired |= {other for one in renamed for other, _ in self._bodies[one].inputs if other >= 0}
-        for one in self.order(rewired):
-            s.changed.keep_one(one)
-            s.link(one)
+        s.link(self.order(rewired))
         concerned = sorted(rewired) if ends or not rewired else self._operators_of(some)
         s.recompute_points(concerned)
         placer.put_back(placed, overload)

@@ -7,6 +7,7 @@ the state unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from nova_core.errors import PlanError, ProblemError
 from nova_core.model.objectives import link_weights
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.requirements import ANY_NODE, Rule, met_by, stream_rules
+from nova_core.model.requirements import ANY_NODE, MET, Rule, met_by, met_of
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.host_index import HostIndex
 from nova_core.placement.kernels import tuning
@@ -34,6 +35,7 @@ from nova_core.placement.kernels.live.tables import (
     SINK,
     Legs,
     Loads,
+    Narrow,
     Operators,
     Places,
     Tables,
@@ -88,8 +90,6 @@ class LiveState(Undoable):
                 "follows plans whose flows are direct"
             )
         super().__init__()
-        # Whether the plan is taken over.
-        self.started = False
         graph = plan.graph
         self.base = problem
         self.strategy, self.objective = plan.strategy, plan.objective
@@ -107,7 +107,7 @@ class LiveState(Undoable):
         self.node_index = {name: row for row, name in enumerate(self.nodes.ids)}
         self.source_index = {name: row for row, name in enumerate(self.sources.ids)}
         self.requirements = list(graph.requirements.rules)
-        self._stream_rules = stream_rules(problem)
+        self._stream_rules = problem.stream_rules
         self.sources_on = Incidence(problem.sources.node, np.arange(len(problem.sources)))
 
         links = problem.links
@@ -154,7 +154,6 @@ class LiveState(Undoable):
         self.index = self._index(graph.requirements.met)
         self._tables: Tables | None = None
         self._tree, self._kept = self.index.tree, self.changed.kept
-        self.started = True
 
     # --- taking over a plan -----------------------------------------------------------------------
 
@@ -192,8 +191,7 @@ class LiveState(Undoable):
         linked = np.flatnonzero(legs.other[:used] >= 0)
         legs.end[linked] = np.maximum(operators.host[legs.other[linked]], NOWHERE)
         for one in self.cuts:
-            for other in self.neighbours(one):
-                self.link(other)
+            self.link(self.neighbours(one))
         for node in np.flatnonzero(free < -TOLERANCE * self.nodes.capacity).tolist():
             self.overloaded[node] = None
         if self.link_free:
@@ -204,7 +202,7 @@ class LiveState(Undoable):
             for link, left_over in self.link_free.items():
                 if left_over < -TOLERANCE * self.budget[link]:
                     self.overfull[link] = None
-        self.commit()
+        super().commit()
         return residents
 
     def _index(self, met: Bools) -> HostIndex:
@@ -233,24 +231,19 @@ class LiveState(Undoable):
         self._end()
 
     def _end(self) -> None:
-        if not self.started:
-            return
         self.changed.clear()
-        for table in (self.old_cuts, self.rerouted, self.renamed, self.old_rates):
-            table.clear()
+        self.old_cuts.clear()
+        self.rerouted.clear()
+        self.renamed.clear()
+        self.old_rates.clear()
         self.sinks_changed.clear()
 
-    def reserve(self, nodes: int, sources: int, operators: int) -> None:
-        """Make room for rows; of nodes and sources only between events, as undo needs the same."""
-        if nodes and self.nodes.reserve(nodes):
+    def next_node(self) -> int:
+        """The row of one more node."""
+        if self.nodes.reserve(1):
             self.index.reserve(len(self.nodes.position))
             self._tables = None
-        if sources:
-            self.sources.reserve(sources)
-        if operators:
-            more = self.operators.reserve(operators), self.legs.reserve(3 * operators)
-            if any(more):
-                self._tables = None
+        return self.nodes.next()
 
     @property
     def tables(self) -> Tables:
@@ -290,7 +283,8 @@ class LiveState(Undoable):
         """Bits of the requirements that a node meets."""
         if not self.requirements:
             return 0
-        return sum(1 << row for row, rule in enumerate(self.requirements) if self.meets(node, rule))
+        known = self.nodes.known(node)
+        return sum(1 << row for row, rule in enumerate(self.requirements) if met_by(rule, known))
 
     def stream_rule(self, *streams: str) -> Rule:
         """What tuples of streams require of every node where they are."""
@@ -301,10 +295,7 @@ class LiveState(Undoable):
 
     def meets(self, node: int, rule: Rule) -> bool:
         """Whether a node has what a rule requires."""
-        if rule == ANY_NODE:
-            return True
-        n = self.nodes
-        return met_by(rule, n.tags[node], n.memory.item(node), n.zone[node])
+        return rule == ANY_NODE or met_by(rule, self.nodes.known(node))
 
     def require_zone(self, node: int, rule: Rule, where: str) -> None:
         """Refuse a source or a sink where tuples may not be.
@@ -312,8 +303,8 @@ class LiveState(Undoable):
         Raises:
             ProblemError: naming the node, its zone, and what would be accepted.
         """
-        if not self.meets(node, rule):
-            zone = self.nodes.zone[node]
+        if rule is not ANY_NODE and not self.meets(node, rule):
+            zone = self.nodes.known(node)["zone"]
             here = f"in zone {zone}" if zone else "in no zone"
             raise ProblemError(
                 f"{where}: {self.nodes.ids[node]!r} is {here}, but tuples are there that need a "
@@ -340,7 +331,8 @@ class LiveState(Undoable):
             self.on_undo(self.requirements.pop)
             old, n = self.index, self.nodes
             offer = np.zeros(len(n.position), np.int64)
-            offer[: n.used] = [self.offer(node) for node in range(n.used)]
+            columns = {name: n.column(name, np.arange(n.used)) for name in MET}
+            offer[: n.used] = offered(met_of(self.requirements, columns, n.used))
             node, row = old.hosts()
             self.on_undo(setattr, self, "index", old)
             self.index = HostIndex(row, node, old.tree.hub, offer, len(self.requirements))
@@ -479,11 +471,11 @@ class LiveState(Undoable):
             placed: the node, or the pieces.
             whole: its `whole_share`, if known.
         """
-        self.changed.keep_one(operator)
         whole = whole or self.whole_share(operator)
         if not isinstance(placed, Pieces):
             self._move(operator, NOWHERE, placed, whole)
             return
+        self.changed.keep_one(operator)
         self.old_cuts.setdefault(operator, None)
         self.assign(self.operators, "row", (operator, HOST), IN_PIECES)
         self.put(self.cuts, operator, placed)
@@ -495,7 +487,6 @@ class LiveState(Undoable):
 
     def detach(self, operator: int) -> int | Pieces | None:
         """Remove an operator from its nodes; returns its placement, None for an unplaced one."""
-        self.changed.keep_one(operator)
         host = self.operators.row.item(operator, HOST)
         if host == NOWHERE:
             return None
@@ -503,6 +494,7 @@ class LiveState(Undoable):
         if host != IN_PIECES:
             self._move(operator, host, NOWHERE, whole)
             return host
+        self.changed.keep_one(operator)
         self.assign(self.operators, "row", (operator, HOST), NOWHERE)
         pieces, n = self.cuts[operator], self.nodes
         self.old_cuts.setdefault(operator, pieces)
@@ -518,6 +510,7 @@ class LiveState(Undoable):
 
     def _move(self, operator: int, old: int, new: int, share: Share) -> None:
         """Take a whole operator off a node or put it on one, recorded before; one is `NOWHERE`."""
+        self.changed.reserve(1)
         before = kernels.move(self.tables, operator, new)
         self.on_undo(self._move_back, operator, old, new, *before)
         node, sign = (old, -1) if new == NOWHERE else (new, 1)
@@ -633,7 +626,11 @@ class LiveState(Undoable):
                             self.note_load(node)
 
     def add_operator(
-        self, name: str, logical: int, rates: Sequence[float], legs: Sequence[Leg] = ()
+        self,
+        name: str,
+        logical: int,
+        rates: tuple[float, float, float],
+        legs: tuple[Leg, ...] = (),
     ) -> int:
         """The row of a new operator, not placed yet.
 
@@ -651,13 +648,11 @@ class LiveState(Undoable):
             self._tables = None
         self.on_undo(self._forget_operator, row, begin)
         table.used, ends.used = row + 1, begin + count
-        for leg, (end, other, weight) in enumerate(legs, begin):
-            ends.end[leg], ends.other[leg], ends.weight[leg] = end, other, weight
-        table.row[row] = begin, max(0, count - 1), count, 0, logical, NOWHERE, -1, -1
-        table.rate[row], table.alive[row] = rates, True
+        table.alive[row] = True
         del self.names[row:]
         self.names.append(name)
-        self.changed.add(row)
+        self.changed.reserve(1)
+        kernels.add_operator(self.tables, row, logical, begin, count, rates, legs or _NO_LEGS)
         return row
 
     def _forget_operator(self, row: int, leg: int) -> None:
@@ -665,11 +660,51 @@ class LiveState(Undoable):
 
     # --- links ------------------------------------------------------------------------------------
 
-    def link(self, operator: int) -> None:
-        """Make an operator's legs anew: what it is linked with has changed, or is cut otherwise."""
-        inputs, outputs = self.demand.links(operator)
-        first = [leg[:3] for leg in self._expanded(inputs)]
-        self.set_legs(operator, [*first, *(leg[:3] for leg in self._expanded(outputs))], len(first))
+    def link(self, some: Iterable[int]) -> None:
+        """Make legs of operators anew: what they are linked with has changed, or is cut otherwise.
+
+        An operator that has more legs than before gets new ones, after all others.
+        """
+        table, row = self.legs, self.operators.row
+        rows, places = list[tuple[int, int, int, bool]](), list[int]()
+        legs: list[tuple[int, int, float, int]] = []
+        used, operators = table.used, list(some)
+        for one in operators:
+            inputs, outputs = self.demand.links(one)
+            begin, had, start = row.item(one, LEG), row.item(one, LEGS), len(legs)
+            legs += self._expanded(inputs)
+            received = len(legs) - start
+            legs += self._expanded(outputs)
+            count = len(legs) - start
+            if count > had:
+                begin, used = used, used + count
+            places += range(begin, begin + count)
+            rows.append((begin, received, count, any(leg[1] >= 0 for leg in legs[start:])))
+        if not operators:
+            return
+        if used > table.used:
+            self.on_undo(setattr, table, "used", table.used)
+            if table.reserve(used - table.used):
+                self._tables = None
+            table.used = used
+        at, which = np.array(places, np.int64), np.array(operators)
+        old = table.end[at], table.other[at], table.weight[at], row[which, : LINKED + 1]
+        self.on_undo(self._put_legs, at, which, *old)
+        end, other, weight, _ = zip(*legs, strict=True) if legs else ((), (), (), ())
+        self._put_legs(at, which, end, other, weight, rows)
+
+    def _put_legs(
+        self,
+        at: Ints,
+        which: Ints,
+        end: Sequence[int] | Narrow,
+        other: Sequence[int] | Narrow,
+        weight: Sequence[float] | Floats,
+        rows: Sequence[tuple[int, int, int, bool]] | Ints,
+    ) -> None:
+        table = self.legs
+        table.end[at], table.other[at], table.weight[at] = end, other, weight
+        self.operators.row[which, : LINKED + 1] = rows
 
     def _expanded(self, links: Iterable[LogicalLink]) -> Iterator[tuple[int, int, float, int]]:
         """Legs of links, and the side of each; an operator in pieces has one for each of them."""
@@ -684,41 +719,12 @@ class LiveState(Undoable):
                 if share:
                     yield piece.node, other, weight * share, side
 
-    def set_legs(self, operator: int, legs: Sequence[Leg], inputs: int) -> None:
-        """Give an operator other legs, its inputs first."""
-        table, rows = self.legs, self.operators
-        begin, had = rows.row.item(operator, LEG), rows.row.item(operator, LEGS)
-        count = len(legs)
-        if count > had:
-            begin = table.used
-            if table.reserve(count):
-                self._tables = None
-            self.on_undo(setattr, table, "used", begin)
-            table.used += count
-        else:
-            stop = begin + count
-            old = table.end[begin:stop], table.other[begin:stop], table.weight[begin:stop]
-            self.on_undo(self._put_legs, begin, *(column.copy() for column in old))
-        end, other, weight = zip(*legs, strict=True) if legs else ((), (), ())
-        self._put_legs(begin, end, other, weight)
-        values = [begin, inputs, count, int(any(one >= 0 for one in other))]
-        if rows.row[operator, : LINKED + 1].tolist() != values:
-            self.assign(rows, "row", (operator, slice(0, LINKED + 1)), np.array(values))
-
-    def _put_legs(
-        self, begin: int, end: Sequence[int], other: Sequence[int], weight: Sequence[float]
-    ) -> None:
-        table, stop = self.legs, begin + len(end)
-        table.end[begin:stop], table.other[begin:stop] = end, other
-        table.weight[begin:stop] = weight
-
     def _link_neighbours(self, operator: int) -> None:
         """Have the legs of an operator's neighbours end where its pieces are, or nowhere."""
         if self.operators.row.item(operator, LINKED):
-            for other in self.neighbours(operator):
-                # Legs may still end at what an event has ended.
-                if self.operators.alive.item(other):
-                    self.link(other)
+            # Legs may still end at what an event has ended.
+            alive = self.operators.alive.item
+            self.link(other for other in self.neighbours(operator) if alive(other))
 
     def emit(self, sink: int, rate: float) -> None:
         """Add to the rate that arrives at a sink, tuples/s; below 0 to reduce it."""
@@ -735,11 +741,14 @@ class LiveState(Undoable):
             return
         rows = np.array(some)
         self.changed.keep(rows)
-        row = self.operators.row[rows]
-        alone = (row[:, LINKED] == 0) & (row[:, LEGS] <= 3)
-        if alone.any():
-            kernels.recompute_points(self.tables, rows[alone])
-        linked = rows[~alone].tolist()
+        if not self.demand.links_operators:
+            kernels.recompute_points(self.tables, rows)
+            return
+        row = self.operators.row.item
+        linked = {one for one in some if row(one, LINKED) or row(one, LEGS) > 3}
+        alone = [one for one in some if one not in linked]
+        if alone:
+            kernels.recompute_points(self.tables, np.array(alone))
         if linked:
             relax_points(self.tables, *_in_a_row(self.demand.groups(linked)))
 
@@ -754,9 +763,12 @@ class LiveState(Undoable):
 
 def _in_a_row(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     """(m,) operators of all groups, and (g + 1,) where each begins."""
-    bounds = np.cumsum([0, *map(len, groups)])
+    bounds = np.array([0, *accumulate(map(len, groups))], np.int64)
     return np.array([one for group in groups for one in group], np.int64), bounds
 
+
+# Stands for legs where there are none: kernels take as many as a pair has.
+_NO_LEGS: tuple[Leg, ...] = ((NOWHERE, SINK, 0.0),) * 3
 
 # Constraints that events break and restore: of `overloaded`, `short` and `overfull`.
 _OVERLOADS = ("capacity", "minimum-capacity", "link")

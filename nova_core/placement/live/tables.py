@@ -6,7 +6,7 @@ a plan is written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -15,8 +15,17 @@ from numpy.typing import NDArray
 
 from nova_core.model.graph import Graph
 from nova_core.model.objectives import link_weights
-from nova_core.model.problem import Bools, Floats, Ints, Problem
-from nova_core.model.requirements import requirements_of, rules_of
+from nova_core.model.problem import Bools, Floats, Ints, Nodes, Problem, Strings
+from nova_core.model.requirements import (
+    FACTS,
+    MET,
+    NOTHING,
+    Asks,
+    NodeFacts,
+    in_column,
+    known_of,
+    requirements_of,
+)
 from nova_core.placement.kernels import residents
 from nova_core.placement.kernels.live import changed
 from nova_core.placement.kernels.live.tables import (
@@ -48,6 +57,14 @@ class _Rows:
     used: int
     alive: Bools
 
+    def next(self) -> int:
+        """One more row in use."""
+        row = self.used
+        if row == len(self.alive):
+            self.reserve(1)
+        self.used = row + 1
+        return row
+
     def reserve(self, extra: int) -> bool:
         """Make room for further rows; returns whether columns were replaced."""
         needed, size = self.used + extra, len(self.alive)
@@ -76,12 +93,8 @@ class NodeRows(_Rows):
         first: (n,) the first pair that runs whole there, or -1, see
             `nova_core.placement.kernels.residents`.
         pieces: (n,) how many pairs run there in pieces.
-        memory: (n,) bytes, NaN if unknown.
-        cost: (n,) money, NaN if unknown.
-        cpu: (n,) cores, NaN if unknown.
-        tags: comma-separated labels.
-        host: network addresses.
-        zone: where nodes are, empty for nowhere.
+        given: the problem's, which come first: their facts do not change.
+        facts: what documents said of nodes that were added.
     """
 
     ids: list[str]
@@ -92,12 +105,8 @@ class NodeRows(_Rows):
     worker: Bools
     first: Ints
     pieces: Ints
-    memory: Floats
-    cost: Floats
-    cpu: Floats
-    tags: list[str]
-    host: list[str]
-    zone: list[str]
+    given: Nodes
+    facts: list[NodeFacts]
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -113,14 +122,28 @@ class NodeRows(_Rows):
             worker=np.array(n.worker),
             first=np.full(count, -1),
             pieces=np.zeros(count, np.int64),
-            memory=_filled(n.memory, count, np.nan),
-            cost=_filled(n.cost, count, np.nan),
-            cpu=_filled(n.cpu, count, np.nan),
-            tags=[""] * count if n.tags is None else n.tags.tolist(),
-            host=[""] * count if n.host is None else n.host.tolist(),
-            zone=[""] * count if n.zone is None else n.zone.tolist(),
+            given=n,
+            facts=[],
             alive=np.ones(count, bool),
         )
+
+    def known(self, node: int) -> dict[str, str | float]:
+        """What is known of a node that operators may ask for."""
+        added = node - len(self.given)
+        if added < 0:
+            return known_of(self.given, node)
+        return {name: in_column(self.facts[added], name) for name in MET}
+
+    def column(self, name: str, rows: Ints) -> Strings | Floats | None:
+        """A fact of some nodes, in ascending order; None if none has it, and none given had."""
+        column, first = getattr(self.given, name), len(self.given)
+        added = rows[rows >= first] - first
+        more = [in_column(self.facts[row], name) for row in added.tolist()]
+        if column is None and set(map(str, more)) <= {str(FACTS[name])}:
+            return None
+        before = rows[: len(rows) - len(added)]
+        known = np.full(len(before), FACTS[name]) if column is None else column[before]
+        return np.concatenate([known, np.array(more, type(FACTS[name]))])
 
 
 @dataclass
@@ -168,10 +191,7 @@ class JoinRows:
         left: logical streams on the left.
         right: logical streams on the right.
         sink: nodes that consume the results.
-        tags: comma-separated labels that hosts must have.
-        memory: bytes that hosts must have, NaN for any amount.
-        allow: comma-separated zones that hosts must be in, empty for any.
-        forbid: comma-separated zones that hosts must not be in.
+        asks: what they ask of their hosts.
         requirement: number of the requirement, counted from 1; 0 for none.
         alive: False for removed operators.
     """
@@ -180,10 +200,7 @@ class JoinRows:
     left: list[str]
     right: list[str]
     sink: list[int]
-    tags: list[str]
-    memory: list[float]
-    allow: list[str]
-    forbid: list[str]
+    asks: list[Asks]
     requirement: list[int]
     alive: list[bool]
 
@@ -196,11 +213,8 @@ class JoinRows:
             left=j.left.tolist(),
             right=j.right.tolist(),
             sink=j.sink.tolist(),
-            tags=[""] * count if j.tags is None else j.tags.tolist(),
-            memory=_filled(j.memory, count, np.nan).tolist(),
-            allow=[""] * count if j.allow is None else j.allow.tolist(),
-            forbid=[""] * count if j.forbid is None else j.forbid.tolist(),
-            requirement=(requirements_of(rules_of(problem), problem.nodes)[1] + 1).tolist(),
+            asks=list(j.asks or [NOTHING] * count),
+            requirement=(requirements_of(problem.join_rules(), problem.nodes)[1] + 1).tolist(),
             alive=[True] * count,
         )
 
@@ -525,21 +539,16 @@ class ChangedOperators:
             self._one[0] = operator
             self.keep(self._one)
 
-    def add(self, operator: int) -> None:
-        """Record a new operator, which did not exist before."""
-        row, _, counts = self.reserve(1)
-        used = len(self)
-        self._operators.row[operator, CHANGED] = counts[changed.EVENT]
-        row[used, changed.OPERATOR], row[used, changed.OLD_HOST] = operator, changed.ABSENT
-        counts[changed.USED] = used + 1
-
-    def changes(self, version: int) -> tuple[Ints, Floats]:
+    def changes(self, version: int) -> Iterable[tuple[list[int], list[list[float]]]]:
         """The changes of the event, see `kernels.live.changed.changes`."""
-        table = self._operators
-        changes: tuple[Ints, Floats] = changed.changes(
-            table.row, table.point, *self._kept, table.alive, IN_PIECES, version
+        many, table = len(self), self._operators
+        if not many:
+            return []
+        row, point = np.empty((many, 4), np.int64), np.empty((many, 2, table.point.shape[1]))
+        found = changed.changes(
+            table.row, table.point, *self._kept, table.alive, IN_PIECES, version, row, point
         )
-        return changes
+        return zip(row[:found].tolist(), point[:found].tolist(), strict=True)
 
     def put_back(self) -> None:
         """Restore virtual positions and versions of moves, but not hosts."""

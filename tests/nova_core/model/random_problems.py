@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from msgspec import UNSET
 
 from nova_core.io.validation import validate_problem
 from nova_core.model import (
@@ -20,6 +23,7 @@ from nova_core.model import (
     Routes,
     Sources,
 )
+from nova_core.model.requirements import Asks, RequiresPart, ZonesPart, some_asked
 
 # Text that trips readers: words and numbers of YAML, CSV quotes, other scripts, Nova's own signs.
 AWKWARD = [
@@ -61,6 +65,17 @@ def distinct_names(draw: st.DrawFn, count: int) -> np.ndarray:
 
 def some(draw: st.DrawFn, values: np.ndarray) -> np.ndarray | None:
     return values if draw(st.booleans()) else None
+
+
+def given(kind: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Parts of a document, or none, with some of their fields."""
+    some = st.fixed_dictionaries({}, optional=fields).map(lambda values: kind(**values))
+    return st.one_of(st.just(UNSET), some)
+
+
+LABELS = st.lists(st.sampled_from(["gpu", "arm64", "ß"]), min_size=1, max_size=2)
+requirements = given(RequiresPart, tags=st.one_of(st.just([]), LABELS), memory=amounts)
+asks = st.builds(Asks, requires=requirements, zones=given(ZonesPart, allow=LABELS, forbid=LABELS))
 
 
 @st.composite
@@ -126,8 +141,7 @@ def problems(draw: st.DrawFn) -> Problem:
                 streams[0::2],
                 streams[1::2],
                 sinks,
-                tags=some(draw, np.array([draw(tags) for _ in range(joins)], np.str_)),
-                memory=some(draw, column(draw, joins, unknown)),
+                asks=some_asked([draw(asks) for _ in range(joins)]),
             ),
             matrix=matrix,
             links=Links(*_node_pairs(draw, count, True, amounts)),

@@ -13,6 +13,7 @@ from query_cases import random_queries
 from nova_core.evaluation.metrics import evaluate
 from nova_core.model import Instances, Links, Problem
 from nova_core.model.expansion import graph_of
+from nova_core.model.requirements import Asks, RequiresPart
 from nova_core.placement.kernels import tuning
 from nova_core.placement.live import (
     Batch,
@@ -55,7 +56,7 @@ def with_requirements(problem: Problem) -> Problem:
     return replace(
         problem,
         nodes=replace(nodes, tags=tags, capacity=capacity),
-        joins=replace(joins, tags=np.array(["gpu"])),
+        joins=replace(joins, asks=(Asks(requires=RequiresPart(tags=["gpu"])),)),
     )
 
 

@@ -114,6 +114,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("pairs", changed("pairs", sink="york"), "york"),
     ("queries", changed("queries", sink="york"), "york"),
     ("pairs", changed("pairs", {"allow": ["eu,us"]}), "no comma"),
+    ("pairs", changed("pairs", requires={"tags": ["a,b"]}), "requires: 'a,b' is no tag"),
     ("queries", changed("queries", {"forbid": ["eu,us"]}), "no comma"),
     ("queries", {"event": "add-source", "source": SOURCES[0] | {"id": "p3", "node": "york"}}, "eu"),
     ("pairs", {"event": "add-source", "joins": [],

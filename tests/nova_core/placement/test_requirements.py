@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 from synthetic import synthetic_problem
 
 from nova_core.errors import InfeasibleError, ProblemError
@@ -16,12 +18,35 @@ from nova_core.io import read_problem, write_problem
 from nova_core.io.validation import validate_problem
 from nova_core.model import Joins, Problem
 from nova_core.model.expansion import graph_of
+from nova_core.model.requirements import (
+    FACTS,
+    LABELS,
+    MET,
+    NOTHING,
+    PARTS,
+    Asks,
+    Nodes,
+    RequiresPart,
+    ZonesPart,
+    asked_columns,
+)
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 
 GROUPS = 4
 TAGS = np.array(["gpu", "", "gpu,arm64", ""])
 MEMORY = np.array([np.nan, 4e9, np.nan, np.nan])
+
+
+def asks(tags: str, memory: float = np.nan) -> Asks:
+    """What a join asks that requires tags, with commas between them, and bytes; NaN for any."""
+    labels, least = tags.split(",") if tags else UNSET, UNSET if np.isnan(memory) else memory
+    if labels is UNSET and least is UNSET:
+        return NOTHING
+    return Asks(requires=RequiresPart(tags=labels, memory=least))
+
+
+ASKS = tuple(asks(*one) for one in zip(TAGS.tolist(), MEMORY.tolist(), strict=True))
 
 
 def demanding(seed: int, joins: int = 24) -> Problem:
@@ -44,8 +69,7 @@ def demanding(seed: int, joins: int = 24) -> Problem:
         np.repeat("left", GROUPS),
         np.repeat("right", GROUPS),
         np.zeros(GROUPS, np.int64),
-        tags=TAGS,
-        memory=MEMORY,
+        asks=ASKS,
     )
     capacity = problem.nodes.capacity.copy()
     capacity[1] += problem.required_capacity.sum()  # node 1 meets everything
@@ -92,7 +116,7 @@ def test_a_requirement_of_all_joins_is_that_of_fewer_workers() -> None:
     tagged = replace(
         problem,
         nodes=replace(problem.nodes, tags=np.where(gpu, "gpu", "")),
-        joins=replace(problem.joins, tags=np.array(["gpu"])),
+        joins=replace(problem.joins, asks=(asks("gpu"),)),
     )
     fewer = replace(problem, nodes=replace(problem.nodes, worker=problem.nodes.worker & gpu))
     assert np.array_equal(place(tagged).instances.node, place(fewer).instances.node)
@@ -103,7 +127,7 @@ def test_requirements_cost_but_little_more_than_what_they_take_away() -> None:
     free, bound = [], []
     for seed in range(5):
         problem = demanding(seed)
-        everywhere = replace(problem, joins=replace(problem.joins, tags=None, memory=None))
+        everywhere = replace(problem, joins=replace(problem.joins, asks=None))
         free.append(evaluate(place(everywhere)).estimated.mean)
         bound.append(evaluate(place(problem)).estimated.mean)
     assert np.mean(bound) >= np.mean(free) - 1e-9
@@ -148,7 +172,7 @@ def test_explanations_name_what_a_node_lacks() -> None:
 
 def test_what_no_node_has_is_said() -> None:
     problem = demanding(2)
-    joins = replace(problem.joins, tags=np.array(["tpu", "", "", ""]))
+    joins = replace(problem.joins, asks=(asks("tpu"), *ASKS[1:]))
     with pytest.raises(InfeasibleError, match=r"no worker with tag tpu, which operators that"):
         place(replace(problem, joins=joins))
     bare = replace(problem, nodes=replace(problem.nodes, memory=None, tags=None))
@@ -166,7 +190,7 @@ def test_too_many_different_requirements_are_refused() -> None:
         np.repeat("left", count),
         np.repeat("right", count),
         np.zeros(count, np.int64),
-        tags=tags,
+        asks=tuple(asks(tag) for tag in tags.tolist()),
     )
     many = replace(
         problem,
@@ -197,11 +221,7 @@ query:
 def test_documents_say_what_joins_require(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(DOCUMENT)
     problem = read_problem(tmp_path / "p.yaml")
-    assert problem.joins.tags is not None
-    assert problem.joins.tags.tolist() == ["gpu", ""]
-    assert problem.joins.memory is not None
-    assert problem.joins.memory[0] == 4e9
-    assert np.isnan(problem.joins.memory[1])
+    assert problem.joins.asks == (asks("gpu", 4e9), NOTHING)
     (rule,) = graph_of(problem).requirements.rules
     assert str(rule) == "with tag gpu and 4e+09 bytes of memory"
     assert place(problem).instances.node.tolist() == [0, 1]
@@ -225,6 +245,28 @@ def test_bad_requirements_are_refused(tmp_path: Path, old: str, new: str, said: 
     assert said in str(caught.value)
 
 
+def test_labels_have_no_comma_in_memory_either() -> None:
+    problem = demanding(0)
+    for wrong in (Asks(requires=RequiresPart(tags=["g,u"])), Asks(zones=ZonesPart(allow=["g,u"]))):
+        joins = replace(problem.joins, asks=(wrong, *ASKS[1:]))
+        with pytest.raises(ProblemError, match=r"'g,u' is no (tag|zone); a "):
+            validate_problem(replace(problem, joins=joins))
+    few = replace(problem.joins, asks=ASKS[1:])
+    with pytest.raises(ProblemError, match="4 rows of what joins ask are needed, not 3"):
+        validate_problem(replace(problem, joins=few))
+
+
+def test_every_property_is_declared_whole() -> None:
+    """Of what operators ask, nodes have a column, documents a field, and lists a name."""
+    columns = {one.name for one in fields(Nodes)}
+    assert set(MET) <= set(FACTS) <= columns
+    asked = asked_columns([NOTHING])
+    for part, name in asked:
+        kind = get_type_hints(PARTS[part])[name]
+        assert (name in LABELS) == any(get_origin(one) is list for one in get_args(kind))
+    assert {name for part, name in asked if part == "requires"} <= set(MET)
+
+
 def test_who_has_no_room_is_said() -> None:
     problem = demanding(3)
     assert problem.nodes.tags is not None
@@ -234,7 +276,7 @@ def test_who_has_no_room_is_said() -> None:
     said = r"are missing \(no node with tag gpu has room; no node with tag arm64 and tag gpu has "
     with pytest.raises(InfeasibleError, match=said):
         place(poor)
-    alone = replace(poor, joins=replace(poor.joins, tags=np.repeat("gpu", GROUPS), memory=None))
+    alone = replace(poor, joins=replace(poor.joins, asks=(asks("gpu"),) * GROUPS))
     said = r"workers that may run them together have \d+: .* \(no node with tag gpu has room\)"
     with pytest.raises(InfeasibleError, match=said):
         place(alone)

@@ -20,7 +20,7 @@ from nova_core.io.syntax import dump
 from nova_core.io.validation import validate_problem
 from nova_core.model import Joins, Problem
 from nova_core.model.expansion import graph_of
-from nova_core.model.queries import ZonesPart
+from nova_core.model.requirements import Asks, ZonesPart
 from nova_core.model.verify import verify
 from nova_core.strategies import place
 
@@ -58,17 +58,13 @@ def pairs_with(seed: int, headroom: float, parts: list[dict[str, list[str]] | No
     """Four logical joins with zones of their own, over streams with zones."""
     problem = synthetic_problem(seed, nodes=40, joins=24, headroom=headroom)
     names = np.array([f"j{i}" for i in range(GROUPS)])
-    columns = [
-        np.array([",".join((part or {}).get(name, [])) for part in parts[:GROUPS]])
-        for name in ("allow", "forbid")
-    ]
+    asks = [Asks() if part is None else Asks(zones=ZonesPart(**part)) for part in parts[:GROUPS]]
     joins = Joins(
         names,
         np.repeat("left", GROUPS),
         np.repeat("right", GROUPS),
         np.zeros(GROUPS, np.int64),
-        allow=columns[0] if columns[0].any() else None,
-        forbid=columns[1] if columns[1].any() else None,
+        asks=tuple(asks) if any(parts[:GROUPS]) else None,
     )
     problem = replace(
         problem,

@@ -9,6 +9,7 @@ import numpy as np
 
 from nova_core.io.validation import validate_problem
 from nova_core.model import JoinMatrix, Joins, Links, Problem
+from nova_core.model.requirements import Asks, RequiresPart
 from nova_workloads.topology import generate
 
 Family = Callable[[int], Problem]
@@ -88,7 +89,8 @@ def requirements(seed: int) -> Problem:
         tags=np.where(fit, "gpu,arm64", "arm64"),
         memory=np.where(fit, 4e9, np.nan),
     )
-    joins = replace(problem.joins, tags=np.array(["gpu"]), memory=np.array([1e9]))
+    asks = Asks(requires=RequiresPart(tags=["gpu"], memory=1e9))
+    joins = replace(problem.joins, asks=(asks,))
     return validate_problem(replace(problem, joins=joins))
 
 

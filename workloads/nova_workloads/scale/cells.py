@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 (its usual name)
 
-from nova_core.errors import NovaError
+from nova_core.errors import NovaError, ProblemError
 from nova_core.io.safe_files import atomic_write
+from nova_core.model.requirements import Rule
 from nova_workloads.scale.coarse import DRAWN, NOWHERE, Coarse
 from nova_workloads.scale.part import INSTANCE, Query, place_tables, rows_of_lists
 from nova_workloads.scale.tables import arrow_schema, count_rows, of_batches
@@ -33,18 +34,25 @@ def hosts_of(nodes: DataFrame, query: Query) -> DataFrame:
 
 
 def meets(query: Query, row: int) -> Any:
-    """Whether a node has what a join requires (`nova_core.model.requirements`), as a column."""
-    met = F.lit(True)
-    tags = [tag for tag in query.tags[row].split(",") if tag]
+    """Whether a node has what a join requires (`nova_core.model.requirements`), as a column.
+
+    Raises:
+        ProblemError: for what only one machine knows.
+    """
+    met, rule = F.lit(True), query.rules[row]
+    tags, memory = sorted(rule.tags), rule.memory
+    if rule != Rule(rule.tags, memory):
+        raise ProblemError(
+            f"join {query.names[row]!r}: needs a node {rule}; with nova scale, only tags and "
+            "memory can be required"
+        )
     if tags and "tags" in query.extras:
         own = F.split("tags", ",")
         for tag in tags:
             met = met & F.array_contains(own, tag)
-    if query.memory[row] > 0 and "memory" in query.extras:
-        met = met & (F.col("memory") >= float(query.memory[row])) & ~F.isnan("memory")
-    known = (not tags or "tags" in query.extras) and (
-        not query.memory[row] > 0 or "memory" in query.extras
-    )
+    if memory > 0 and "memory" in query.extras:
+        met = met & (F.col("memory") >= memory) & ~F.isnan("memory")
+    known = (not tags or "tags" in query.extras) and (memory == 0 or "memory" in query.extras)
     return met if known else F.lit(False)
 
 

@@ -26,6 +26,7 @@ from nova_core.model.problem import (
     Sources,
     Strings,
 )
+from nova_core.model.requirements import Asks, Rule, parts_of, rule_of, some_asked
 from nova_core.placement.assignment import Assignment, host_nodes
 from nova_core.placement.geometric_median import geometric_median, pair_anchors
 from nova_core.placement.partitioning import maximum_partition_rate
@@ -54,23 +55,25 @@ class Query:
         name: of the problem.
         parameters: of the strategy.
         names: (q,) of the joins of logical streams.
-        tags: (q,) tags that hosts of each join must have, comma-separated.
-        memory: (q,) bytes they must have, NaN for any.
+        asks: (q,) what each asks of its hosts.
         extras: optional columns of nodes.
     """
 
     name: str
     parameters: NovaParameters
     names: Strings
-    tags: Strings
-    memory: Floats
+    asks: tuple[Asks, ...]
     extras: tuple[str, ...]
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """(q,) what a node must have for each join."""
+        return [rule_of(**parts_of(one)) for one in self.asks]
 
     @cached_property
     def requirement(self) -> Ints:
         """(q,) number of what each join requires; equal for equal requirements."""
-        texts = [f"{m} {t}" for t, m in zip(self.tags.tolist(), self.memory.tolist(), strict=True)]
-        return np.unique(np.array(texts), return_inverse=True)[1]
+        return np.unique(np.array([str(rule) for rule in self.rules]), return_inverse=True)[1]
 
     @property
     def schemas(self) -> tuple[str, str]:
@@ -183,7 +186,9 @@ def problem_of(nodes: Any, joins: Any, query: Query) -> Problem:
         sources=Sources(
             np.zeros(2 * pairs, "U1"), index[:, :2].T.ravel(), np.zeros(2 * pairs, "U1"), rate
         ),
-        joins=Joins(streams, streams, streams, sink, query.tags[operator], query.memory[operator]),
+        joins=Joins(
+            streams, streams, streams, sink, some_asked([query.asks[row] for row in operator])
+        ),
         matrix=JoinMatrix(
             join, np.arange(pairs), np.arange(pairs) + pairs, floats(joins, "output_rate")
         ),

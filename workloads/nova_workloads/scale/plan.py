@@ -27,6 +27,7 @@ from nova_core.io.safe_files import write_text
 from nova_core.io.syntax import dump, read_typed
 from nova_core.model.objectives import OBJECTIVES
 from nova_core.model.problem import Joins
+from nova_core.model.requirements import ANY_NODE, NOTHING
 from nova_core.strategies.base import parameter_dict
 from nova_core.strategies.nova import SPREAD_BREAKS
 from nova_core.strategies.nova_parameters import NovaParameters
@@ -422,7 +423,7 @@ class _Run:
         """
         query = self._query
         _, first = np.unique(query.requirement, return_index=True)
-        some = [int(row) for row in first if query.tags[row] or query.memory[row] > 0]
+        some = [int(row) for row in first if query.rules[row] != ANY_NODE]
         if not some:
             return []
 
@@ -466,13 +467,11 @@ class _Run:
 
 def query_of(problem: Problem, joins: Joins, parameters: NovaParameters) -> Query:
     """The query of a problem, the same in every part."""
-    count = len(joins)
     return Query(
         name=problem.name,
         parameters=parameters,
         names=joins.ids,
-        tags=np.zeros(count, "U1") if joins.tags is None else joins.tags,
-        memory=np.full(count, np.nan) if joins.memory is None else joins.memory,
+        asks=joins.asks or (NOTHING,) * len(joins),
         extras=tuple(problem.extras),
     )
 

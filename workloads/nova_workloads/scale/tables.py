@@ -38,6 +38,7 @@ from nova_core.io.safe_files import UNLIMITED
 from nova_core.io.syntax import read_typed
 from nova_core.io.validation import UNUSABLE
 from nova_core.model.problem import GREATEST_LATENCY
+from nova_core.model.requirements import bad_labels, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -117,6 +118,10 @@ class Problem:
                     f"{self.path}: query.operators: match of {row.id!r}: {row.match}, but every "
                     "pair must be in the table matrix here"
                 )
+            for part, said in parts_of(row).items():
+                for field, why in bad_labels(said):
+                    place = f"query.operators: {part}.{field} of {row.id!r}"
+                    raise ProblemError(f"{self.path}: {place}: {why}")
         return rows
 
     def files(self, table: str) -> list[Path]:

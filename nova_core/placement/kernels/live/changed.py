@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
 from nova_core.placement.kernels.live.tables import CHANGED, HOST, MOVED
@@ -32,14 +33,29 @@ def keep(
         operators: (k,) those about to change.
     """
     for operator in operators:
-        if table[operator, CHANGED] == counts[EVENT]:
-            continue
-        table[operator, CHANGED] = counts[EVENT]
-        row = counts[USED]
-        counts[USED] = row + 1
-        kept[row, OPERATOR], kept[row, OLD_HOST] = operator, table[operator, HOST]
-        kept[row, OLD_MOVED] = table[operator, MOVED]
-        old_points[row] = points[operator]
+        keep_one(table, points, kept, old_points, counts, operator, table[operator, HOST])
+
+
+@inlined
+def keep_one(
+    table: Ints,
+    points: Floats,
+    kept: Ints,
+    old_points: Floats,
+    counts: Ints,
+    operator: int,
+    host: int,
+) -> None:
+    """`keep` one, which had a host, or is `ABSENT`."""
+    if table[operator, CHANGED] == counts[EVENT]:
+        return
+    table[operator, CHANGED] = counts[EVENT]
+    row = counts[USED]
+    counts[USED] = row + 1
+    kept[row, OPERATOR], kept[row, OLD_HOST] = operator, host
+    kept[row, OLD_MOVED] = table[operator, MOVED]
+    for i in range(points.shape[1]):
+        old_points[row, i] = points[operator, i]
 
 
 @njit(cache=True, nogil=True)
@@ -63,7 +79,9 @@ def changes(
     alive: Bools,
     in_pieces: int,
     version: int,
-) -> tuple[Ints, Floats]:
+    row: Ints,
+    point: Floats,
+) -> int:
     """Kept operators that are not what they were, by row; that whole ones moved is noted.
 
     Args:
@@ -75,16 +93,16 @@ def changes(
         alive: (o,) whether operators exist.
         in_pieces: the host of one that runs in pieces; those are always reported.
         version: of the plan after the event, noted for operators that start or move.
+        row: (m, 4) filled with the operator, its host before and after, `ABSENT` of one that does
+            not exist, and whether its virtual position differs, for each that is reported.
+        point: (m, 2, d) filled with its virtual positions before and after, ms.
 
     Returns:
-        (k, 4) of each the operator, its host before and after, `ABSENT` of one that does not exist,
-        and whether its virtual position differs; and (k, 2, d) those positions, ms.
+        How many are reported.
     """
     used, d = counts[USED], points.shape[1]
-    order = np.argsort(kept[:used, OPERATOR])  # all are different
-    row, point = np.empty((used, 4), np.int64), np.empty((used, 2, d))
     found = 0
-    for k in order:
+    for k in np.argsort(kept[:used, OPERATOR]):  # all are different
         operator, was = kept[k, OPERATOR], kept[k, OLD_HOST]
         host = table[operator, HOST] if alive[operator] else ABSENT
         differs = was == ABSENT or host == ABSENT
@@ -98,4 +116,4 @@ def changes(
             table[operator, MOVED] = version
         row[found, 0], row[found, 1], row[found, 2], row[found, 3] = operator, was, host, differs
         found += 1
-    return row[:found], point[:found]
+    return found

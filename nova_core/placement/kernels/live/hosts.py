@@ -7,6 +7,7 @@ import numpy as np
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
+from nova_core.placement.kernels.live.changed import ABSENT, keep_one
 from nova_core.placement.kernels.live.host_tree import (
     NONE,
     HostTree,
@@ -17,12 +18,19 @@ from nova_core.placement.kernels.live.host_tree import (
     set_free,
 )
 from nova_core.placement.kernels.live.tables import (
+    CHANGED,
     ENOUGH,
     HOST,
+    INPUTS,
     LARGEST,
+    LEFT,
     LEG,
     LEGS,
     LINKED,
+    LOGICAL,
+    MOVED,
+    OUTPUT,
+    RIGHT,
     Legs,
     Loads,
     Operators,
@@ -245,7 +253,10 @@ def point_legs(operators: Operators, legs: Legs, operator: int, node: int) -> No
 
 @njit(cache=True, nogil=True)
 def move(tables: Tables, operator: int, new: int) -> tuple[float, float]:
-    """`move_operator` in all tables."""
+    """`move_operator` in all tables, after what it was is kept."""
+    row, host = tables.operators.row, tables.operators.row[operator, HOST]
+    kept = tables.kept
+    keep_one(row, tables.operators.point, kept.row, kept.point, kept.counts, operator, host)
     return move_operator(tables.tree, tables.loads, tables.operators, tables.legs, operator, new)
 
 
@@ -281,6 +292,40 @@ def resize(
         host = operators.row[some[k], HOST]
         if tree.slot[0, host] != NONE:
             set_free(tree, tree.slot[0, host], loads.free[host])
+
+
+@njit(cache=True, nogil=True)
+def add_operator(
+    tables: Tables,
+    operator: int,
+    logical: int,
+    begin: int,
+    count: int,
+    rates: tuple[float, float, float],
+    legs: tuple[tuple[int, int, float], ...],
+) -> None:
+    """Fill the row of a new operator that is not placed yet.
+
+    Args:
+        tables: all of them; changed.
+        operator: its row.
+        logical: its join or query.
+        begin: its first leg.
+        count: how many legs it has now.
+        rates: tuples/s of its inputs and its output.
+        legs: three, of which the first ``count`` count: end, other and weight of each.
+    """
+    operators, table = tables.operators, tables.legs
+    for i in range(count):
+        leg = begin + i
+        table.end[leg], table.other[leg], table.weight[leg] = legs[i]
+    row, rate = operators.row, operators.rate
+    row[operator, LEG], row[operator, INPUTS], row[operator, LEGS] = begin, max(count - 1, 0), count
+    row[operator, LINKED], row[operator, LOGICAL], row[operator, HOST] = 0, logical, NONE
+    row[operator, MOVED] = row[operator, CHANGED] = -1
+    rate[operator, LEFT], rate[operator, RIGHT], rate[operator, OUTPUT] = rates
+    kept = tables.kept
+    keep_one(row, operators.point, kept.row, kept.point, kept.counts, operator, ABSENT)
 
 
 @njit(cache=True, nogil=True)
