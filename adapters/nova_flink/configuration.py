@@ -32,6 +32,9 @@ NETWORK = 24
 # The sink's node has an input gate for every operator that sends to it: each is guaranteed 320 kB
 # of buffers and gets up to 4 MB if there is room.
 COORDINATOR_NETWORK = 64
+# Cut joins have many connections: of memory that is left on a host a quarter are buffers too, up to
+# so many MB.
+MOST_NETWORK = 128
 # Tuples wait while a sender waits for the receiver's credits: many buffers are needed. But each
 # buffer sent wakes threads at both ends: buffers must not be too small.
 SHUFFLE = "nova.flink.FarShuffleServiceFactory"
@@ -141,7 +144,8 @@ class ClusterConfiguration:
         task_manager_options: added to those of every TaskManager, e.g. the engine home's.
         job_manager_options: added to those of the JobManager.
         extra_jars: on the hosts, absolute; behind Flink's and Nova's on the class path.
-        task_manager: most of its host's memory that a TaskManager takes, MB.
+        task_manager: most of its host's memory that a TaskManager takes, MB; more network buffers
+            than the least come on top where there is room.
         job_manager_heap: heap of the JobManager, MB; jobs that carry their readings need more.
     """
 
@@ -263,6 +267,10 @@ class ClusterConfiguration:
         others = RESERVE + (MANAGER_OTHERS + self.job_manager_heap if coordinator else 0)
         fixed = METASPACE + OVERHEAD + DIRECT + network
         process = requested if node.memory is None else min(requested, node.memory // MB - others)
+        if node.memory is not None:
+            left = (node.memory // MB - others - process) // 4
+            more = max(0, min(left, MOST_NETWORK - network))
+            process, network, fixed = process + more, network + more, fixed + more
         if process - fixed < LEAST_HEAP:
             what = "a JobManager and a TaskManager" if coordinator else "a TaskManager"
             raise ConfigurationError(

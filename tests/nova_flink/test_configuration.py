@@ -94,8 +94,18 @@ def test_task_manager_fits_its_host(megabytes_there: int) -> None:
         assert megabytes_there < 320
         assert f"host small: memory: {megabytes_there} MiB is too little" in str(error)
         return
-    assert process_memory(document) <= min(320, megabytes_there)
+    network = megabytes(document["taskmanager.memory.network.max"])
+    assert process_memory(document) <= min(320 + network - 24, megabytes_there)
+    assert 24 <= network <= 128
     assert megabytes(document["taskmanager.memory.task.heap.size"]) > 0
+
+
+def test_a_large_host_has_more_network_buffers_for_cut_joins() -> None:
+    small, large = (Node("h", "10.0.0.2", memory=size * MB) for size in (400, 1024))
+    network = [
+        keys(cluster(SINK, one), one)["taskmanager.memory.network.max"] for one in (small, large)
+    ]
+    assert network == ["38m", "128m"]
 
 
 def test_command_agrees_with_the_configuration() -> None:
@@ -214,7 +224,7 @@ def test_a_task_manager_may_take_all_its_host_has() -> None:
     nodes = [SINK, Node("wide", "10.0.0.4", memory=1280 * MB), Node("any", "10.0.0.5")]
     usual, all_ = cluster(*nodes), cluster(*nodes, task_manager=1280)
     wide, unlimited = nodes[1:]
-    assert process_memory(keys(usual, wide)) == 320
+    assert process_memory(keys(usual, wide)) == 320 + 128 - 24  # the rest for buffers
     assert 1200 <= process_memory(keys(all_, wide)) <= 1280
     # Of a host without a limit it is not known what it has.
     assert process_memory(keys(all_, unlimited)) == process_memory(keys(usual, unlimited))
