@@ -26,11 +26,21 @@ from nova_testbed.rack.requirements import missing
 pytestmark = pytest.mark.e2e
 
 HOSTS = {"hub", "left", "right", "near", "far"}
+NETWORK = "network: {rtt_ms: 20}"
+# Operators cost least on the workers, which are on everybody's way, and not beside the sources.
+BETWEEN = [
+    f"{{between: [{host}, {worker}], rtt_ms: {rtt}}}"
+    for worker, rtt in (("near", 4), ("far", 6))
+    for host in ("hub", "left", "right")
+]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory with the inventory of a rack that is up: virtual-5, with faster workers."""
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory with the inventory of a rack that is up: virtual-5, with faster workers.
+
+    A parameter is its network.
+    """
     reason = str(missing() or "")
     try:
         ready_home(print)
@@ -43,7 +53,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     # A rack of its own, whatever else runs on this machine. With a quarter of a slow core, a worker
     # takes longer to start than the test may wait.
     text = shipped.read_text().replace("virtual-5", f"novadis-{os.getpid()}")
-    assert text.count("role: worker}") == 2
+    assert text.count("role: worker}") == 2 and NETWORK in text
+    text = text.replace(NETWORK, getattr(request, "param", NETWORK))
     file.write_text(text.replace("role: worker}", "role: worker, cpu: 0.5}"))
     rack = VirtualRack(read_inventory(file))
     rack.up()
@@ -105,6 +116,9 @@ def test_a_worker_is_killed(folder: Path) -> None:
     assert "What hosts went through" in page.read_text()
 
 
+@pytest.mark.parametrize(
+    "folder", [f"network: {{rtt_ms: 20, links: [{', '.join(BETWEEN)}]}}"], indirect=True, ids=["-"]
+)
 def test_whole_queries_go_on_under_the_controller(folder: Path) -> None:
     """Whichever worker has operators is killed."""
     write_queries(folder)
@@ -126,5 +140,5 @@ def test_whole_queries_go_on_under_the_controller(folder: Path) -> None:
     print(cell.check, said)
     assert cell.check.ok and cell.check.expected == cell.check.delivered > 500
     kinds = {event.kind for event in cell.facts.events}
-    assert kinds & {"recovered", "handed-over"} and cell.facts.restarts == 0
+    assert "recovered" in kinds and cell.facts.restarts == 0
     assert make_report([folder / "run"]).courses
