@@ -33,6 +33,18 @@ HERE = 'here=$(cd "$(dirname "$0")" && pwd)'
 NODE = "{node}"
 QUOTED = 5  # of sources without address
 
+TUPLE_MESSAGE = """\
+A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
+the epoch), value (float64); its timestamp is the event time.
+`python -m nova_kafka.produce job/sources.json SOURCE ...` sends such: the sources' values, from
+their `start_ms` on.
+"""
+READING_MESSAGE = """\
+A message is little endian: time of production (int64, us since the epoch), event time (int64, ms),
+then each column of the stream: 64 bits, or of a text its length (int32) and its UTF-8.
+`python -m nova_kafka.produce job/sources.json SOURCE ... --flow job/flow.json` sends such: the
+sources' readings, from their `start_ms` on.
+"""
 # Others must not be able to write here: the scripts would start their files.
 OWN = """\
 umask 077
@@ -207,15 +219,27 @@ def sources_of(options: StreamOptions, problem: Problem) -> Sources:
     """The sources that options ask for.
 
     Raises:
-        NovaError: for a file that has none, invalid topics, and whole queries.
+        NovaError: for a file that has none, or others than the problem's plans take; for invalid
+            topics, and for whole queries without a file or a broker.
     """
-    if problem.queries:
-        raise NovaError(
-            f"{problem.name}: holds whole queries, whose readings a bundle cannot have: "
-            "`nova cluster deploy` runs them"
-        )
+    broker = options.kafka if isinstance(options, BrokerOptions) else ""
     if options.sources:
         sources = Sources.read(Path(options.sources))
+        if sources.of_readings != bool(problem.queries):
+            raise NovaError(
+                f"{options.sources}: has no readings, which whole queries take: `nova query "
+                "sources` writes them"
+                if problem.queries
+                else f"{options.sources}: has readings, which joins of pairs do not take"
+            )
+    elif problem.queries:
+        if not broker:
+            raise NovaError(
+                f"{problem.name}: holds whole queries: give their readings, sources=FILE, which "
+                "`nova query sources` writes"
+                + (", or kafka=HOST:PORT" if isinstance(options, BrokerOptions) else "")
+            )
+        sources = _of_topics(problem, broker)
     else:
         s, m = problem.sources, problem.matrix
         sources = Sources(
@@ -241,14 +265,44 @@ def sources_of(options: StreamOptions, problem: Problem) -> Sources:
     return sources
 
 
+def _of_topics(problem: Problem, broker: str) -> Sources:
+    """Sources of whole queries whose readings only a broker has."""
+    s = problem.sources
+    return Sources(
+        tuple(
+            Source(source=str(one), stream=str(stream), kind=KAFKA, address=broker, topic=stream)
+            for one, stream in zip(s.ids.tolist(), s.stream.tolist(), strict=True)
+        )
+    )
+
+
+def with_files(sources: Sources) -> tuple[Sources, dict[str, bytes]]:
+    """The same sources, with their files in ``readings`` beside ``sources.json``; and these.
+
+    Raises:
+        NovaError: for a file that cannot be read.
+    """
+    paths = {
+        one.source: f"readings/{number}"
+        for number, one in enumerate(sources.sources)
+        if one.path is not None
+    }
+    files = {paths[one.source]: one.encoded() for one in sources.sources if one.source in paths}
+    return sources.with_paths(paths), files
+
+
 def flow_for(plan: Plan, problem: Problem, options: StreamOptions, sources: Sources) -> Flow:
     """The flow of a plan, with the windows that options ask for.
 
     Raises:
-        NovaError: for a plan of another problem, without instances, or with other sources.
+        NovaError: for a plan of another problem, without instances, or with other sources, and for
+            windows of whole queries, which have their own.
     """
     plan.require_problem(problem)
-    flow = flow_of(plan, Match(options.window_ms, options.keys, options.every))
+    usual, match = StreamOptions(), Match(options.window_ms, options.keys, options.every)
+    if problem.queries and match != Match(usual.window_ms, usual.keys, usual.every):
+        raise NovaError("options window_ms, keys, every: whole queries say themselves what matches")
+    flow = flow_of(plan, None if problem.queries else match)
     if not flow.operators:
         raise NovaError("plan: nothing runs in it")
     sources.require(flow)
@@ -369,6 +423,24 @@ operators on {len(flow.nodes)} nodes.
 """
 
 
+def about_results(flow: Flow, results: str, of_pairs: str) -> str:
+    """A README's sentence on where results are.
+
+    Args:
+        flow: of the job.
+        results: the first sink's file, see `Flow.result_files`.
+        of_pairs: the sentence, where sinks have results of pairs.
+    """
+    if not flow.has_columns:
+        return of_pairs
+    nodes, files = flow.placement, flow.result_files(results)
+    places = ", ".join(f"`{file}` on {nodes[sink]}" for sink, file in files.items())
+    return f"""\
+Results are written to {places}: a file of each query, with
+   others beside it. `nova query reference PROBLEM --readings DIR --check FILE` compares one with
+   what must come."""
+
+
 def about_topics(sources: Sources, jars: Sequence[str]) -> str:
     """A README's section on sources that read Kafka; empty if there are none.
 
@@ -383,6 +455,7 @@ def about_topics(sources: Sources, jars: Sequence[str]) -> str:
         f"| {one.source} | {one.address} | {one.topic} | {one.partition} |" for one in read
     )
     begins = ", ".join(sorted({one.begin for one in read}))
+    message = READING_MESSAGE if sources.of_readings else TUPLE_MESSAGE
     needs = f"Every host also needs {', '.join(jars)} (`nova engines install kafka`).\n"
     return f"""
 Sources that read from Kafka, each a partition of its own, from {begins} on:
@@ -392,11 +465,7 @@ Sources that read from Kafka, each a partition of its own, from {begins} on:
 {lines}
 
 {needs if jars else ""}\
-A message is 24 bytes, little endian: sequence number (int64), time of production (int64, us since
-the epoch), value (float64); its timestamp is the event time.
-`python -m nova_kafka.produce job/sources.json SOURCE ...` sends such: the sources' values, from
-their `start_ms` on.
-"""
+{message}"""
 
 
 def modules(names: Mapping[str, Sequence[str]]) -> dict[str, str]:

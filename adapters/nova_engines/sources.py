@@ -127,7 +127,8 @@ class Source:
         region: what it is joined within; the engine compares it.
         values: what a replay emits, from the first again when they are used up.
         path: file on the client's host: of a replay little-endian 64-bit floats, instead of
-            ``values``; of readings encoded tuples (`nova_workloads.queries.readings.encode`).
+            ``values``; of readings encoded tuples (`nova_workloads.queries.readings.encode`). In a
+            file of sources, it is relative to that file.
         kind: ``replay``; ``readings``, tuples with columns and their own event times; ``socket``
             reads lines of `nova_workloads.tuple_text` (CSV) from ``address``, ``kafka`` a topic.
         address: ``host:port`` to connect to, or Kafka's bootstrap servers.
@@ -309,6 +310,8 @@ class Sources:
         own = (self.first_ms, self.last_ms) != (None, None) or self.speed != 1
         if not self.of_readings and own:
             raise NovaError("sources: first_ms, last_ms, speed: only readings have their own time")
+        if self.of_readings and self.count is not None:
+            raise NovaError("sources: count: readings end with their files")
         self._check_control()
         seen: set[str] = set()
         for one in self.sources:
@@ -428,7 +431,19 @@ class Sources:
         Raises:
             NovaError: naming the file, the field and what it should hold.
         """
-        return read(path, cls)
+        there = read(path, cls)
+        return there.with_paths(
+            {
+                one.source: str(path.parent / one.path)
+                for one in there.sources
+                if one.path is not None
+            }
+        )
+
+    def with_paths(self, paths: Mapping[str, str]) -> Sources:
+        """The same, with the files of some sources elsewhere."""
+        moved = (replace(one, path=paths.get(one.source, one.path)) for one in self.sources)
+        return replace(self, sources=tuple(moved))
 
 
 def partitions_of(streams: Sequence[str]) -> list[tuple[str, int]]:

@@ -78,7 +78,7 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(flow.sinks[0].node))
 
-    files = {"README.md": _readme(flow, sources, configuration, results)}
+    files: dict[str, str | bytes] = {"README.md": _readme(flow, sources, configuration, results)}
     for node in nodes:
         work = chosen.work.replace(NODE, sanitised(node.name))
         own = replace(configuration, work_directory=work)
@@ -103,7 +103,8 @@ def _connectors(sources: Sources, options: Options) -> list[str]:
 
 def _job_files(
     flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str
-) -> dict[str, str]:
+) -> dict[str, str | bytes]:
+    sources, sent = bundle.with_files(sources)
     home = str(configuration.home_path)
     path = [f"{home}/{EXTENSION}", *map(str, configuration.extra_jars)]
     arguments = words("--rest", configuration.rest_url, "--results", results)
@@ -126,12 +127,16 @@ def _job_files(
         "flow.json": flow.to_json(),
         "sources.json": sources.to_json(),
         "submit.sh": submit,
+        **sent,
     }
 
 
 def _readme(flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str) -> str:
     home, rest = configuration.home_path, configuration.rest_url
     jars = [f"`{jar}`" for jar in configuration.extra_jars]
+    pairs = f"""\
+Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
+   each (`nova_engines.results` reads them)."""
     return f"""\
 {bundle.heading("Apache Flink", flow, configuration.nodes)}
 1. Every host needs Java 17 or later and `{home}/flink/lib/*.jar` and `{home}/{EXTENSION}` at the
@@ -141,8 +146,7 @@ def _readme(flow: Flow, sources: Sources, configuration: ClusterConfiguration, r
 3. Run `job/submit.sh` on a host that has the whole of `{home}` and reaches
    {rest}; it prints the job's id. `job/sources.json` says what the sources emit,
    or where they read; `job/flow.json` how long windows are.
-4. Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
-   each (`nova_engines.results` reads them).
+4. {bundle.about_results(flow, results, pairs)}
 5. `nova cluster verify JOB --at {rest} --plan PLAN -p PROBLEM` compares where
    operators run with the plan, as
    {rest}/jobs/ID and the TaskManagers' ids (tm-NODE) tell.

@@ -130,10 +130,11 @@ def views(plan: Plan, problem: Problem) -> list[View]:
     """The views of a plan's instances, in its order.
 
     Raises:
-        NovaError: for a plan of another problem, or one with an instance that NebulaStream has no
-            topology for.
+        NovaError: for a plan of another problem or of whole queries, or one with an instance that
+            NebulaStream has no topology for.
     """
     plan.require_problem(problem)
+    problem.require_pairs("a translation for NebulaStream")
     plan_views = list(_views(plan, problem))
     if not plan_views:
         raise NovaError("plan: nothing runs in it")

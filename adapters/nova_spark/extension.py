@@ -43,16 +43,16 @@ def build(
     home = check()
     clients = [] if kafka is None else [kafka]
     jars = [*sorted((home / "jars").glob("*.jar")), *clients]
-    parts = {"kafka": kafka is not None, "query": queries}
-    name = "-".join(["nova-spark", *(part for part, there in parts.items() if there)])
+    parts = [*(["kafka"] if kafka else []), *(["query"] if queries else [])]
+    name = "-".join(["nova-spark", *parts])
     target = engines_directory() / "spark-extension" / f"{name}.jar"
     with (
         as_file(files("nova_spark") / "scala") as directory,
         as_file(files("nova_engines") / "java") as shared,
     ):
         scala = sorted(directory.glob("*.scala"))
-        for part, there in parts.items():
-            scala += sorted((directory / part).glob("*.scala")) if there else []
+        for part in (*parts, *(["query/kafka"] if len(parts) > 1 else [])):
+            scala += sorted((directory / part).glob("*.scala"))
         java_files = sources(shared) if queries else []
         digest = hashlib.sha256("\n".join(jar.name for jar in jars).encode())
         for source in (*scala, *java_files):

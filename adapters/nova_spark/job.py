@@ -67,7 +67,10 @@ def run(
             join.begin(start)
             _say(f"tuples flow from {start}")
             ended = None
-            if sources.count is not None:
+            if sources.last_ms is not None and sources.speed:
+                length = float(sources.due_us(sources.last_ms)) / 1_000_000
+                ended = start / 1000 + length + PATIENCE_S
+            elif sources.count is not None:
                 slowest = min(one.rate for one in sources.sources)
                 ended = start / 1000 + sources.count / slowest + PATIENCE_S
             join.follow(look, RECORD_S)
@@ -97,9 +100,11 @@ def main() -> int:
     try:
         sources = Sources.read(arguments.directory / "sources.json")
         clients = sorted(arguments.directory.glob("kafka-clients-*.jar"))
-        own = settings(arguments.heap, clients[0] if clients else None)
+        flow = Flow.read(arguments.directory / "flow.json")
+        kafka = clients[0] if clients else None
+        own = settings(arguments.heap, kafka, queries=flow.has_columns)
         run(
-            Flow.read(arguments.directory / "flow.json"),
+            flow,
             sources if arguments.count is None else replace(sources, count=arguments.count),
             master=arguments.master,
             addresses=json.loads((arguments.directory / "addresses.json").read_text("utf-8")),

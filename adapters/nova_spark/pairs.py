@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines.flow import CUT, JOIN, RELAY, SELECT, SINK, SOURCE, Flow, Operator
-from nova_engines.sources import EARLIEST, KAFKA, READINGS, SOCKET
-from nova_spark.tasks import Job, Position, host_of, require_slots
+from nova_engines.sources import READINGS, SOCKET
+from nova_spark.tasks import Job, Position, host_of, require_slots, topic_of
 
 if TYPE_CHECKING:
     from nova_engines.sources import Sources
@@ -150,19 +150,7 @@ class _Builder:
                 )
             if stream.surges:
                 raise NovaError(f"source {name!r}: surges: Spark replays at one rate")
-            topic = None
-            if stream.kind == KAFKA:
-                if stream.begin != EARLIEST or stream.group:
-                    raise NovaError(
-                        f"source {name!r}: begin {stream.begin}, group {stream.group!r}: Spark "
-                        "reads a partition from its first message, and commits nothing"
-                    )
-                topic = {
-                    "servers": stream.address,
-                    "name": stream.topic,
-                    "partition": stream.partition,
-                    "strict": self.given.strict,
-                }
+            topic = topic_of(stream, strict=self.given.strict)
             count = self.given.count
             self.sources[name] = {
                 "number": self.given.index(name),

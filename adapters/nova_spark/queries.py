@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
 from nova_engines.flow import SINK, SOURCE, Flow, Operator
-from nova_engines.sources import READINGS
-from nova_spark.tasks import Job, Position, host_of, require_slots
+from nova_engines.readings import readings_in
+from nova_engines.sources import KAFKA
+from nova_spark.tasks import Job, Position, host_of, require_slots, topic_of
 
 if TYPE_CHECKING:
-    from nova_engines.sources import Source, Sources
+    from nova_engines.sources import Sources
 
 # Fields of operators that tasks read as they are.
 FIELDS = (
@@ -39,8 +40,8 @@ def job_of_queries(flow: Flow, sources: Sources, addresses: Mapping[str, str], r
         results: the first sink's file, see `Flow.result_files`.
 
     Raises:
-        NovaError: for other sources than readings, nodes without address, and more tasks on a node
-            than a Worker has slots.
+        NovaError: for other sources than readings, and what `topic_of` refuses; for nodes without
+            address, and more tasks on a node than a Worker has slots.
     """
     return _Builder(flow, sources, addresses).job(results)
 
@@ -84,7 +85,10 @@ class _Builder:
         }
         tasks = {name: (names[stage], task) for name, (stage, task) in self.places.items()}
         # A source's position is 1 at its end; how many readings it has sent is not told.
-        ends = [Position(one, 0, 1) for one in self.stages[0]]
+        endless = {
+            one.source for one in self.sources.sources if one.kind == KAFKA and one.path is None
+        }
+        ends = [Position(one, 0, -1 if one in endless else 1) for one in self.stages[0]]
         return Job("queries", document, tasks, ends)
 
     def _place(self, one: Operator) -> tuple[int, int]:
@@ -126,22 +130,29 @@ class _Builder:
 
     def _operator(self, one: Operator, files: Mapping[str, str]) -> dict[str, Any]:
         fields = asdict(one)
-        file = files[one.name] if one.kind == SINK else ""
+        read: dict[str, Any] = {"file": files[one.name] if one.kind == SINK else "", "count": -1}
         if one.kind == SOURCE:
-            file = _readings(self.sources.sources[self.sources.index(one.source)])
+            read |= self._read(one)
         values, low, high = zip(*one.hot, strict=True) if one.hot else ((), (), ())
         return {
             **{name: fields[name] for name in FIELDS},
             "inputs": [self.numbers[name] for name in (*one.inputs, *one.right)],
             "hot": {"values": values, "low": low, "high": high},
-            "file": file,
+            **read,
         }
 
-
-def _readings(source: Source) -> str:
-    """The file of a source's readings."""
-    if source.kind != READINGS or source.path is None:
-        raise NovaError(
-            f"source {source.source!r}: kind {source.kind!r}: Spark replays readings of queries"
-        )
-    return source.path
+    def _read(self, one: Operator) -> dict[str, Any]:
+        """Where a source's readings are, and how many, if that is known of a topic."""
+        source = self.sources.sources[self.sources.index(one.source)]
+        if not source.of_readings:
+            raise NovaError(
+                f"source {source.source!r}: kind {source.kind!r}: tuples with columns are readings"
+            )
+        topic = topic_of(source, strict=self.sources.strict)
+        if topic is None:
+            return {"file": source.path}
+        if source.path is None:
+            return {"topic": topic}
+        # A file says what producers send; without it, there is no end.
+        count = sum(1 for _ in readings_in(source.encoded(), one.types, source.path))
+        return {"topic": topic, "count": count}

@@ -19,6 +19,7 @@ from uuid import uuid4
 from nova_core.errors import NovaError
 from nova_spark.extension import EXTENSIONS, build
 from nova_spark.pairs import job_of
+from nova_spark.queries import job_of_queries
 from nova_spark.rest import Rest
 from nova_spark.verification import Step
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from nova_engines.flow import Flow
     from nova_engines.sources import Sources
+    from nova_spark.tasks import Job
 
 # Length of a batch, s; the least that Spark accepts. Tuples are delayed between two batches.
 BATCH_S = 5
@@ -74,6 +76,13 @@ def settings(heap: int, kafka: Path | None = None, *, queries: bool = False) -> 
     }
 
 
+def jobs_of(flow: Flow, sources: Sources, addresses: Mapping[str, str], results: str) -> list[Job]:
+    """What Spark runs for a flow; arguments and errors as of `RealTimeJob`."""
+    if flow.has_columns:
+        return [job_of_queries(flow, sources, addresses, f"{results}/{ROWS}")]
+    return [job_of(flow, one, sources, addresses) for one in flow.sinks]
+
+
 class RealTimeJob:
     """The queries of a flow: of pairs one for every sink; one, if tuples have columns.
 
@@ -107,13 +116,7 @@ class RealTimeJob:
         self.results, self.checkpoints = results, checkpoints
         context: Any = spark.sparkContext
         self._scala = context._jvm.org.apache.spark.sql.nova
-        if flow.has_columns:
-            # What is not there where a bundle of pairs runs.
-            from nova_spark.queries import job_of_queries
-
-            self._jobs = [job_of_queries(flow, sources, addresses, f"{results}/{ROWS}")]
-        else:
-            self._jobs = [job_of(flow, one, sources, addresses) for one in flow.sinks]
+        self._jobs = jobs_of(flow, sources, addresses, results)
         self._ids = [f"{uuid4()}" for _ in self._jobs]
         self._seen: list[Any] = []
         self._queries: list[Any] = []

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_core.errors import NovaError
+from nova_engines.sources import EARLIEST, KAFKA
+
+if TYPE_CHECKING:
+    from nova_engines.sources import Source
 
 # Tasks of all stages run at once, so a host needs a slot for each; slots cost nothing.
 SLOTS = 128
@@ -52,6 +56,31 @@ def host_of(addresses: Mapping[str, str], node: str) -> str:
     if node not in addresses:
         raise NovaError(f"node {node!r}: it has no address")
     return addresses[node]
+
+
+def topic_of(source: Source, *, strict: bool) -> dict[str, Any] | None:
+    """Where a source reads Kafka, as `Job.scala` has it; None where it does not.
+
+    Args:
+        source: of any kind.
+        strict: whether a message that is no tuple ends the job.
+
+    Raises:
+        NovaError: for one that does not begin with the first message, or has a group.
+    """
+    if source.kind != KAFKA:
+        return None
+    if source.begin != EARLIEST or source.group:
+        raise NovaError(
+            f"source {source.source!r}: begin {source.begin}, group {source.group!r}: Spark reads "
+            "a partition from its first message, and commits nothing"
+        )
+    return {
+        "servers": source.address,
+        "name": source.topic,
+        "partition": source.partition,
+        "strict": strict,
+    }
 
 
 def require_slots(hosts: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from nova_spark import stages
 from nova_spark.configuration import ClusterConfiguration
 from nova_spark.extension import kafka_client
 from nova_spark.home import spark_home
-from nova_spark.pairs import job_of
+from nova_spark.realtime import ROWS, jobs_of
 from nova_spark.tasks import SLOTS
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 # What the job needs of Nova on the driver's host, beside PySpark and the standard library.
 MODULES = {
     "nova_spark": (
-        *("__init__", "extension", "home", "job", "pairs", "realtime", "rest", "session"),
-        *("tasks", "verification"),
+        *("__init__", "extension", "home", "job", "pairs", "queries", "realtime", "rest"),
+        *("session", "tasks", "verification"),
     ),
     "nova_engines": (
         *("__init__", "compiling", "flow", "documents", "installing", "json_interface"),
-        *("verification", "sources"),
+        *("readings", "verification", "sources"),
     ),
     "nova_core": ("__init__", "environment", "errors", "extras", "programs"),
 }
@@ -91,10 +91,9 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
         chosen.work,
         slots=SLOTS,
     )
-    for sink in flow.sinks:
-        job_of(flow, sink, sources, configuration.addresses)
     results = chosen.results or f"{chosen.work}/results"
     results = results.replace(NODE, sanitised(flow.sinks[0].node))
+    jobs_of(flow, sources, configuration.addresses, results)  # what it refuses is refused here
 
     written: dict[str, str | bytes] = {"README.md": _readme(flow, sources, configuration, results)}
     for node in configuration.nodes:
@@ -112,6 +111,7 @@ def _job_files(
     flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str
 ) -> dict[str, str | bytes]:
     c = configuration
+    sources, sent = bundle.with_files(sources)
     arguments = words(
         *("--master", c.master_url, "--results", results, "--heap", min(c.heaps.values())),
         *("--checkpoints", f"{c.work_directory.replace(NODE, 'job')}/checkpoints"),
@@ -132,11 +132,18 @@ def _job_files(
         "sources.json": sources.to_json(),
         "addresses.json": json.dumps(c.addresses) + "\n",
         "run.sh": run,
+        **sent,
     }
-    # Scala is compiled where the job runs, for the Spark there; bundles have no whole queries.
-    with as_file(files("nova_spark") / "scala") as scala:
-        for path in (*scala.glob("*.scala"), *scala.glob("kafka/*.scala")):
-            job[f"modules/nova_spark/scala/{path.relative_to(scala)}"] = path.read_bytes()
+    # Scala and Java are compiled where the job runs, for the Spark there.
+    parts = ["nova_spark/scala/*.scala", "nova_spark/scala/kafka/*.scala"]
+    if flow.has_columns:
+        parts += ["nova_spark/scala/query/**/*.scala", "nova_engines/java/**/*.java"]
+    for part in parts:
+        package, _, pattern = part.partition("/")
+        with as_file(files(package)) as directory:
+            for path in directory.glob(pattern):
+                name = path.relative_to(directory)
+                job[f"modules/{package}/{name}"] = path.read_bytes()
     if any(one.kind == "kafka" for one in sources.sources):
         client = kafka_client()
         job[client.name] = client.read_bytes()
@@ -145,17 +152,21 @@ def _job_files(
 
 def _readme(flow: Flow, sources: Sources, configuration: ClusterConfiguration, results: str) -> str:
     c = configuration
+    # Operators of queries are the Java of all engines, and compiled where the job begins.
+    compiler = ", and a Java compiler (JDK)" if flow.has_columns else ""
+    pairs = f"""\
+Results are written to `{results}/N` on {", ".join(one.node for one in flow.sinks)}, N
+   counting sinks from 0: files of 80-byte records (`nova_spark.results` reads them)."""
     return f"""\
 {bundle.heading("Apache Spark", flow, c.nodes)}
 1. Every host needs Java 17 or later and Spark at `{c.spark_home}`, which pip's package `pyspark`
-   brings; the driver's host also Python with PySpark at `{c.python}`.
+   brings; the driver's host also Python with PySpark at `{c.python}`{compiler}.
 2. Copy each directory in `nodes` to its host and run `start.sh` there; the one of
    {c.coordinator.name} first, which also starts the Master. `stop.sh` ends it.
 3. Run `job/run.sh` on a host that the nodes reach; it is the driver, and the job runs as long as
    it does. `job/sources.json` says what the sources emit, or where they read;
    `job/flow.json` how long windows are.
-4. Results are written to `{results}/N` on {", ".join(one.node for one in flow.sinks)}, N
-   counting sinks from 0: files of 80-byte records (`nova_spark.results` reads them).
+4. {bundle.about_results(flow, f"{results}/{ROWS}", pairs)}
 5. `nova cluster verify record.json --engine spark --at record` compares where tasks ran with the
    plan; `job/run.sh` writes that file where it is started.
 {bundle.about_topics(sources, [])}"""

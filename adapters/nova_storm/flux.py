@@ -28,8 +28,7 @@ def topology(flow: Flow, sources: Sources, results: str, name: str = "nova") -> 
 
     Args:
         flow: what runs where.
-        sources: where its tuples come from; replays with ``start_ms`` 0 begin as the submission
-            says.
+        sources: where its tuples come from; with ``start_ms`` 0 they begin as the submission says.
         results: file of the first sink, on its node (`Flow.result_files`).
         name: of the topology.
 
@@ -99,8 +98,8 @@ def _source(one: Operator, flow: Flow, sources: Sources) -> dict[str, Any]:
             number,
             stream.path,
             list(one.types),
-            sources.begin_ms,
-            sources.start_ms,
+            sources.begin_ms or START,
+            sources.start_ms or START,
             float(sources.speed),
             sources.watermark_ms,
             sources.last_ms or 0,

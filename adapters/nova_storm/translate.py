@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A synthetic stream begins when workers surely run, so that its first windows are complete.
 HEAD_START_S = 20
+# The directory of what is submitted, as `submit.sh` tells.
+JOB = "${ENV-NOVA_JOB}"
 # Workers outlive their supervisor; a process that reuses a worker's id must not be killed.
 WORKERS = (
     'for file in "$work"/state/workers/*/pids/*; do',
@@ -86,7 +88,10 @@ def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> 
     heading = bundle.heading("Apache Storm", flow, own)
     text = _readme(flow, configuration, coordinator, results, chosen.name)
     processes = _process_files(configuration, ("zookeeper", "nimbus"), None)
-    files = {"README.md": heading + text, **bundle.below("coordinator", processes)}
+    files: dict[str, str | bytes] = {
+        "README.md": heading + text,
+        **bundle.below("coordinator", processes),
+    }
     for node in configuration.nodes:
         processes = _process_files(configuration, ("supervisor",), node)
         files |= bundle.below(f"nodes/{sanitised(node.name)}", processes)
@@ -113,8 +118,10 @@ def _job_files(
     configuration: ClusterConfiguration,
     results: str,
     name: str,
-) -> dict[str, str]:
-    document = topology(flow, sources, results, name)
+) -> dict[str, str | bytes]:
+    sources, sent = bundle.with_files(sources)
+    there = {one.source: f"{JOB}/{one.path}" for one in sources.sources if one.path is not None}
+    document = topology(flow, sources.with_paths(there), results, name)
     client = client_command(
         configuration.home, configuration.coordinator, configuration.nimbus_port, configuration.java
     )
@@ -124,7 +131,7 @@ def _job_files(
         "set -eu",
         HERE,
         f": ${{NOVA_START_MS:=$(( ($(date +%s) + {HEAD_START_S}) * 1000 ))}}",
-        "export NOVA_START_MS",
+        'export NOVA_START_MS NOVA_JOB="$here"',
         f'exec {words(*client, *flux)} "$here/topology.yaml"',
     )
     ask = ["nova.storm.Ask", configuration.coordinator, configuration.nimbus_port, "kill", name]
@@ -135,6 +142,7 @@ def _job_files(
         "sources.json": sources.to_json(),
         "submit.sh": submit,
         "kill.sh": kill,
+        **sent,
     }
 
 
@@ -145,6 +153,9 @@ def _readme(
     results: str,
     name: str,
 ) -> str:
+    pairs = f"""\
+Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
+   each (`nova_engines.results` reads them)."""
     return f"""\
 
 1. Every host needs Java 17 or later and `{configuration.home}` at the same path. `nova engines
@@ -155,8 +166,7 @@ def _readme(
    `stop.sh` ends what `start.sh` started.
 4. Run `job/submit.sh`, `job/kill.sh` on a host that reaches {configuration.coordinator}, port
    {configuration.nimbus_port}.
-5. Results are written to `{results}` on {", ".join(one.node for one in flow.sinks)}, 80 bytes
-   each (`nova_engines.results` reads them).
+5. {bundle.about_results(flow, results, pairs)}
 6. `nova cluster verify {name} --engine storm --at {configuration.coordinator} --plan PLAN
    -p PROBLEM` compares where nimbus has each executor with the plan.
 

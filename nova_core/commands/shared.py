@@ -138,21 +138,14 @@ def working() -> Iterator[None]:
         yield
 
 
-def load_problem(path: Path, capacity: str | None, *, pairs_only: bool = False) -> Problem:
-    """Read a problem file or directory.
-
-    Raises:
-        ProblemError: as `nova_core.io.files.read_problem`, and for whole queries where a command
-            takes joins of pairs only.
-    """
+def load_problem(path: Path, capacity: str | None) -> Problem:
+    """Read a problem file or directory; errors are those of `nova_core.io.files.read_problem`."""
     from nova_core.io.files import read_problem
     from nova_core.kernel_cache import prepare
 
     with console.warnings_as_lines():
         problem = read_problem(path, capacity=capacity, locate=_locate)
     prepare(len(problem.nodes) + len(problem.matrix))
-    if pairs_only:
-        problem.require_pairs(click.get_current_context().command_path)
     return problem
 
 

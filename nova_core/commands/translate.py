@@ -41,9 +41,7 @@ def translate(
     chosen, options = load(engine), shared.settings_of(settings)
     if form is not None:
         options["form"] = form
-    # Nova's own job joins pairs; user-defined jobs may differ.
-    any_plan = options.get("form") == "stages"
-    loaded = shared.load_problem(problem, capacity, pairs_only=not any_plan)
+    loaded = shared.load_problem(problem, capacity)
     written = chosen.translate(shared.load_plan(plan, loaded), loaded, output, options)
     if as_json:
         console.print_json({"engine": engine, "files": [str(path) for path in written]})

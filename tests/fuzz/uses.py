@@ -276,6 +276,7 @@ USES: tuple[Use, ...] = (
 LEFT_OUT = {
     "query estimate": "not attacked yet: the material has no readings of queries",
     "query reference": "not attacked yet: the material has no readings of queries",
+    "query sources": "not attacked yet: the material has no readings of queries",
     "corpus run": "drives an engine; what it reads, testbed check and corpus check read",
     "corpus compare": "of traces, it reads what corpus check reads",
     "corpus simulate": "reads nothing but what it has written",

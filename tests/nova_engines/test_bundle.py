@@ -18,6 +18,7 @@ import pytest
 from needs import skip_or_fail
 from nes_plans import nes_plan
 from random_plans import random_plan
+from random_queries import random_problem, random_query_plan, sources_file
 
 import nova_flink.translate
 import nova_nebulastream.translate
@@ -28,6 +29,7 @@ from nova_core.io.validation import is_host, validate_problem
 from nova_core.model import Plan
 from nova_engines import bundle
 from nova_engines.nodes import write_files
+from nova_engines.sources import Sources
 
 TRANSLATE = {
     "flink": nova_flink.translate.translate,
@@ -143,6 +145,48 @@ def test_hosts() -> None:
     assert [one for one in good if not is_host(one)] == []
     bad = ["", "-a", "a b", "a;b", "$(x)", "a/b", "[::1]", "fe80::1%eth0", "x" * 254, "ä", "a\n"]
     assert [one for one in bad if is_host(one)] == []
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark", "storm"])
+def test_a_bundle_of_queries_carries_their_readings(tmp_path: Path, engine: str) -> None:
+    problem = random_problem(11, tmp_path)
+    hosts = np.array([f"127.9.0.{i}" for i in range(1, len(problem.nodes) + 1)])
+    problem = replace(problem, nodes=replace(problem.nodes, host=hosts))
+    plan, made = random_query_plan(11, problem), tmp_path / "made"
+    file = sources_file(tmp_path / "problem.yaml", tmp_path)
+    with pytest.raises(NovaError, match="holds whole queries: give their readings, sources=FILE"):
+        TRANSLATE[engine](plan, problem, made)
+    with pytest.raises(NovaError, match="window_ms, keys, every: whole queries say themselves"):
+        TRANSLATE[engine](plan, problem, made, sources=file, window_ms="5")
+    pairs = random_plan(2, nodes=3, regions=1)
+    with pytest.raises(NovaError, match="has readings, which joins of pairs do not take"):
+        TRANSLATE[engine](pairs, pairs.problem, made, sources=file)
+    TRANSLATE[engine](plan, problem, made, sources=file)
+    given, sent = Sources.read(file), Sources.read(made / "job" / "sources.json")
+    assert [one.encoded() for one in sent.sources] == [one.encoded() for one in given.sources]
+    assert all(Path(str(one.path)).is_relative_to(made / "job") for one in sent.sources)
+    assert given.with_paths({one.source: str(one.path) for one in sent.sources}) == sent
+    about = (made / "README.md").read_text()
+    assert "nova query reference" in about
+    assert ("a Java compiler (JDK)" in about) == (engine == "spark")
+    with pytest.raises(NovaError, match="count: readings end with their files"):
+        replace(given, count=5)
+
+
+@pytest.mark.parametrize("engine", ["flink"])
+def test_queries_may_read_a_broker_without_a_file(tmp_path: Path, engine: str) -> None:
+    problem = random_problem(11, tmp_path)
+    hosts = np.array([f"127.9.0.{i}" for i in range(1, len(problem.nodes) + 1)])
+    problem = replace(problem, nodes=replace(problem.nodes, host=hosts))
+    plan, made = random_query_plan(11, problem), tmp_path / "made"
+    TRANSLATE[engine](plan, problem, made, kafka="broker:9092")
+    sources = Sources.read(made / "job" / "sources.json")
+    assert {one.source: (one.kind, one.topic) for one in sources.sources} == {
+        str(one): ("kafka", str(stream))
+        for one, stream in zip(problem.sources.ids, problem.sources.stream, strict=True)
+    }
+    assert sources.of_readings
+    assert "event time (int64, ms)," in (made / "README.md").read_text()
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark", "storm"])

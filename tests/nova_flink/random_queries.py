@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import yaml
+from click.testing import CliRunner
 
 from nova_core import read_problem
+from nova_core.cli import cli
 from nova_core.model import Instances, Partitions, Problem
 from nova_core.model.expansion import Rewriting, graph_of
 from nova_core.model.graph import Graph
@@ -74,6 +76,23 @@ def random_problem(seed: int, directory: Path, *, nodes: int = 3, seconds: float
     path = directory / "problem.yaml"
     path.write_text(yaml.safe_dump(document, allow_unicode=True))
     return read_problem(path)
+
+
+def sources_file(problem: Path, readings: Path, speed: float = 1.0) -> Path:
+    """What `nova query sources` makes of readings."""
+    made = problem.parent / "sources"
+    command = ["query", "sources", str(problem), "--readings", str(readings), "-o", str(made)]
+    done = CliRunner().invoke(cli, [*command, "--speed", str(speed)])
+    assert done.exit_code == 0, done.output
+    return made / "sources.json"
+
+
+def compared(problem: Path, readings: Path, query: str, results: Path) -> str:
+    """What `nova query reference` says of a file of results; they are right."""
+    command = ["query", "reference", str(problem), "--readings", str(readings), "--query", query]
+    done = CliRunner().invoke(cli, [*command, "--check", str(results)])
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 def _readings(rng: Any, path: Path, key: str, rate: int, seconds: float) -> None:

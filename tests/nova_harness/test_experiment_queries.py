@@ -130,8 +130,11 @@ def test_what_queries_need_is_looked_up_with_the_engine() -> None:
     assert asked.source == "kafka"
     assert replace(asked, transport="direct").source == "readings"
     for change, message in (
-        ({"engine": "storm"}, "storm: runs no sources of queries of kind 'kafka'; flink can"),
-        ({"engine": "spark"}, "spark: runs no sources of queries of kind 'kafka'; flink can"),
+        (
+            {"engine": "storm"},
+            "storm: runs no sources of queries of kind 'kafka'; flink, spark can",
+        ),
+        ({"engine": "spark"}, "engine: only with engine flink"),
         ({"engine": "storm", "transport": "direct"}, "engine: only with engine flink"),
         ({"settings": EnginePart(checkpoint_s=1)}, "settings.checkpoint_s: only for joins"),
         (

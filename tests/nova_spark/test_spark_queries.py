@@ -107,7 +107,7 @@ def test_what_cannot_run_is_refused(tmp_path: Path) -> None:
     replays = tuple(
         Source(one.source, rate=1.0, values=(1.0,), kind=REPLAY) for one in sources.sources
     )
-    with pytest.raises(NovaError, match="kind 'replay': Spark replays readings of queries"):
+    with pytest.raises(NovaError, match="kind 'replay': tuples with columns are readings"):
         job_of_queries(flow, Sources(replays), ADDRESSES, "/results")
     # The fast path of pairs does not take rows.
     with pytest.raises(NovaError, match="jobs of pairs have no tuples with columns"):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +22,7 @@ from random_queries import START_MS, random_problem, random_query_plan
 from random_queries import seeds as query_seeds
 from spark_reference import compare
 
-from nova_core.model import Plan
+from nova_core.model import Plan, Problem
 from nova_engines import results as records
 from nova_engines.documents import from_json, write_json
 from nova_engines.flow import Flow, Match
@@ -186,6 +187,44 @@ def test_random_queries_deliver_the_reference_from_their_nodes(
     sources = Sources(made_of, first_ms=START_MS, speed=2.0 * (seed % 2))
     name, directory = driver.order(flow, sources)
     state = driver.await_state(name, FINISHED)
+    _check_rows(problem, flow, database, directory)
+    told = driver.await_state("driver.json", READY)
+    placed = verify(Rest(told.url, told.application), state.steps, flow.placement)
+    assert placed.ok, placed
+    assert len(placed.rows) == len(flow.operators)
+    assert all(row.actual for row in placed.rows)
+
+
+def test_queries_through_kafka(driver: Driver, tmp_path: Path) -> None:
+    if not broker_home().installed:
+        skip_or_fail("needs Kafka: run `nova engines install kafka`")
+    problem = random_problem(21, tmp_path)
+    flow = flow_of(random_query_plan(21, problem))
+    database = connection()
+    load(database, problem, tmp_path)
+    files = write_encoded(database, problem, tmp_path)
+    streams = dict(zip(problem.sources.ids, problem.sources.stream, strict=True))
+    made_of = (Source(a, stream=streams[a], kind=READINGS, path=b) for a, b in files.items())
+    with local_broker(tmp_path / "broker") as broker:
+        start_ms = int(time.time() * 1000)
+        sources = through(Sources(tuple(made_of), start_ms, first_ms=START_MS), broker.servers)
+        topics.create(broker.servers, topics.topics_of(sources.sources))
+        (tmp_path / "sources.json").write_text(sources.to_json())
+        (tmp_path / "flow.json").write_text(flow.to_json())
+        produce = [sys.executable, "-m", "nova_kafka.produce", str(tmp_path / "sources.json")]
+        produce += [*files, "--flow", str(tmp_path / "flow.json")]
+        with subprocess.Popen(produce, stdout=subprocess.DEVNULL) as sending:
+            name, directory = driver.order(flow, sources)
+            state = driver.await_state(name, FINISHED)
+            assert sending.wait(30) == 0
+    _check_rows(problem, flow, database, directory)
+    told = driver.await_state("driver.json", READY)
+    placed = verify(Rest(told.url, told.application), state.steps, flow.placement)
+    assert placed.ok, placed
+
+
+def _check_rows(problem: Problem, flow: Flow, database: Any, directory: Path) -> None:
+    """All results of all queries are there, once, and right."""
     written = flow.result_files(str(directory / realtime.ROWS))
     for query, sink in zip(problem.queries, flow.sinks, strict=True):
         assert sink.query == query.id
@@ -194,11 +233,6 @@ def test_random_queries_deliver_the_reference_from_their_nodes(
         compared = compare_rows(expected(database, problem, query), found.rows())
         assert compared.ok, compared
         assert compared.expected > 0
-    told = driver.await_state("driver.json", READY)
-    placed = verify(Rest(told.url, told.application), state.steps, flow.placement)
-    assert placed.ok, placed
-    assert len(placed.rows) == len(flow.operators)
-    assert all(row.actual for row in placed.rows)
 
 
 def _nodes(flow: Flow) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,20 @@ import pytest
 import yaml
 from local_storm import LocalCluster
 from needs_storm import require
-from random_queries import START_MS, random_problem, random_query_plan, seeds
+from random_queries import (
+    START_MS,
+    compared,
+    random_problem,
+    random_query_plan,
+    seeds,
+    sources_file,
+)
 
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.results import COMPLETE, END, fields_of, read
 from nova_engines.sources import READINGS, Source, Sources
 from nova_storm.flux import topology
+from nova_storm.translate import translate
 from nova_storm.verification import await_running
 from nova_workloads.queries.readings import connection, load, write_encoded
 from nova_workloads.queries.reference import compare, expected
@@ -67,5 +76,29 @@ def test_random_queries_deliver_the_reference(
         came = read(Path(path), fields_of(one))
         assert came.loss(finished=True) is None and came.starts == 1
         assert int(Path(path + COMPLETE).read_text()) >= START_MS
-        compared = compare(expected(database, problem, query), came.rows())
-        assert compared.ok, compared
+        told = compare(expected(database, problem, query), came.rows())
+        assert told.ok, told
+
+
+def test_a_bundle_has_all_that_its_topology_needs(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = random_problem(11, tmp_path)
+    plan, results, made = random_query_plan(11, problem), tmp_path / "results", tmp_path / "made"
+    sources = sources_file(tmp_path / "problem.yaml", tmp_path)
+    translate(plan, problem, made, sources=sources, results=str(results), name="bundle")
+    shutil.rmtree(sources.parent)
+    flow = flow_of(plan)
+    files = flow.result_files(str(results))
+    # What submit.sh tells; the tests' cluster has other ports.
+    monkeypatch.setenv("NOVA_JOB", str(made / "job"))
+    cluster.nimbus.submit(made / "job" / "topology.yaml", int(time.time() * 1000) + 10_000)
+    try:
+        until = time.monotonic() + DONE_S
+        while not all(Path(path + END).exists() for path in files.values()):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        cluster.nimbus.kill("bundle")
+    for one in flow.sinks:
+        compared(tmp_path / "problem.yaml", tmp_path, one.query, Path(files[one.name]))

@@ -62,7 +62,7 @@ class SparkRunner:
     """See `nova_harness.engines.base.Runner`."""
 
     name = "spark"
-    can = Abilities(operators=ALL, sources=(REPLAY, KAFKA), query_sources=(READINGS,))
+    can = Abilities(operators=ALL, sources=(REPLAY, KAFKA), query_sources=(READINGS, KAFKA))
 
     def prepare(self, tell: Tell, source: str) -> None:
         """Prepare PySpark, with Nova's classes."""
@@ -341,7 +341,7 @@ class SparkEngine:
         """The same; files of readings are copied to where an order's driver reads them."""
         host, made = self.deployment.hosts[self.deployment.sink], list(sources.sources)
         for index, one in enumerate(made):
-            if one.kind == READINGS and one.path is not None:
+            if one.of_readings and one.path is not None:
                 there = f"{self.deployment.orders}/{number}.{index}.readings"
                 host.put(Path(one.path), there)
                 made[index] = replace(one, path=there)

@@ -80,6 +80,43 @@ def estimate(problem: Path, readings: Path, output: Path | None, as_json: bool) 
         console.say(f"problem written to {output}")
 
 
+@query.command(short_help="Readings as sources of a job that replays them.")
+@_problem
+@_readings
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Seconds of the readings in a second; 0 for as fast as an engine takes them.",
+)
+@click.option("--output", "-o", type=paths.OUTPUT, required=True, help="Folder to make.")
+def sources(problem: Path, readings: Path, speed: float, output: Path) -> None:
+    """Write the readings of PROBLEM's queries as `nova translate --set sources=` takes them.
+
+    OUTPUT/sources.json says how they are replayed, the files beside it are the readings.
+    """
+    from nova_core import scratch
+    from nova_core.io.files import read_problem
+    from nova_workloads.queries.replayed import ReplayedReadings
+
+    if output.exists():
+        raise NovaError(f"--output: {output}: is there already; give a folder to be made")
+    read = read_problem(problem)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with scratch.beside(output) as place:
+        made = place / "made"
+        made.mkdir()
+        replayed = ReplayedReadings(read, readings, made, speed)
+        names = {one: Path(file).name for one, file in replayed.files.items()}
+        text = replayed.from_time(0).with_paths(names).to_json()
+        (made / "sources.json").write_text(text, "utf-8")
+        made.rename(output)
+    console.say(
+        f"readings of {len(names)} sources in {output}, for --set sources={output / 'sources.json'}"
+    )
+
+
 @query.command(short_help="What queries must deliver; compares what an engine delivered.")
 @_problem
 @_readings

@@ -17,28 +17,17 @@ import org.apache.spark.internal.Logging
  */
 private class KafkaReader(span: Span) extends TupleReader(span) with Logging {
   private val topic = source.topic.get
-  private val partition = new TopicPartition(topic.name, topic.partition)
   private val messages = new ArrayDeque[ConsumerRecord[Array[Byte], Array[Byte]]]
   private var consumer: KafkaConsumer[Array[Byte], Array[Byte]] = _
 
   override protected def await(number: Long, untilNs: Long): Next = {
-    if (consumer == null) open(number)
+    if (consumer == null) consumer = KafkaReader.open(topic, number)
     while (messages.isEmpty) {
       val leftMs = (untilNs - System.nanoTime()) / 1000000L
       if (leftMs <= 0) return null
-      consumer.poll(Duration.ofMillis(leftMs)).records(partition).forEach(messages.add(_))
+      consumer.poll(Duration.ofMillis(leftMs)).forEach(messages.add(_))
     }
     read(messages.poll())
-  }
-
-  private def open(number: Long): Unit = {
-    val settings = new Properties
-    settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, topic.servers)
-    settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false")
-    settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "none")
-    consumer = new KafkaConsumer(settings, new ByteArrayDeserializer, new ByteArrayDeserializer)
-    consumer.assign(Collections.singletonList(partition))
-    consumer.seek(partition, number)
   }
 
   private def read(message: ConsumerRecord[Array[Byte], Array[Byte]]): Next = {
@@ -50,10 +39,8 @@ private class KafkaReader(span: Span) extends TupleReader(span) with Logging {
       val value = buffer.getDouble(16)
       new Next(message.offset, buffer.getLong(0), message.timestamp, emitUs, waited, value)
     } else {
-      val where = s"${topic.name} ${topic.partition}: offset ${message.offset}"
-      val reason = s"$where: ${bytes.length} bytes are no tuple"
-      if (topic.strict) throw new IllegalArgumentException(reason)
-      logError(s"dead letter: $reason")
+      val reason = s"${bytes.length} bytes are no tuple"
+      KafkaReader.refuse(topic, message, reason, line => logError(line))
       new Next(message.offset, -1L, 0L, 0L, 0, 0.0)
     }
   }
@@ -63,4 +50,28 @@ private class KafkaReader(span: Span) extends TupleReader(span) with Logging {
 
 private object KafkaReader {
   val Bytes = 24
+
+  /** Reads a topic's partition from an offset on. */
+  def open(topic: Topic, offset: Long): KafkaConsumer[Array[Byte], Array[Byte]] = {
+    val settings = new Properties
+    settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, topic.servers)
+    settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false")
+    settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "none")
+    val consumer = new KafkaConsumer(settings, new ByteArrayDeserializer, new ByteArrayDeserializer)
+    val partition = new TopicPartition(topic.name, topic.partition)
+    consumer.assign(Collections.singletonList(partition))
+    consumer.seek(partition, offset)
+    consumer
+  }
+
+  /** Say where a message is that is no tuple, or end the job. */
+  def refuse(
+      topic: Topic,
+      message: ConsumerRecord[Array[Byte], Array[Byte]],
+      why: String,
+      log: String => Unit): Unit = {
+    val reason = s"${topic.name} ${topic.partition}: offset ${message.offset}: $why"
+    if (topic.strict) throw new IllegalArgumentException(reason)
+    log(s"dead letter: $reason")
+  }
 }

@@ -7,7 +7,7 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.TaskContext
 
 import _root_.nova.engines.RealClock
-import _root_.nova.engines.query.{Replay, Row, RowResults, Step, Windows}
+import _root_.nova.engines.query.{Row, RowResults, RowSource, Step, Windows}
 
 /**
  * What passes from stage to stage: a row, or, without one, a mark: everything up to its event time
@@ -27,7 +27,7 @@ private[nova] class QueryTask(job: RowJob, stage: Int, number: Int) {
   private val salts: Array[Long] =
     if (stage + 1 < job.stages.length) Job.salts(job.stages(stage + 1).hosts.length)
     else Array.empty
-  private var replay: Replay = _
+  private var rows: RowSource = _
   private var ended = false
   private val nobody = Array.empty[Operator]
 
@@ -124,35 +124,40 @@ private[nova] class QueryTask(job: RowJob, stage: Int, number: Int) {
   def next(): Sent = out.poll()
 
   /**
-   * Of a source: emit what is due.
+   * Of a source: emit what is there.
    *
-   * @return for how long nothing will be due, us; -1 where nothing will be any more
+   * @return for how long nothing will be there, us; -1 where nothing will be any more
    */
-  def replay(startMs: Long, readings: () => Array[Byte]): Long = {
+  def read(startMs: Long, readings: () => Array[Byte]): Long = {
     if (ended) return -1L
-    if (replay == null) replay = job.replay(own.head, readings(), startMs)
+    if (rows == null) rows = job.rows(own.head, readings(), startMs)
     val source = operators(own.head)
     val nowUs = RealClock.nowUs()
     var count = 0
-    while (count < QueryTask.AtOnce && replay.more() && replay.waitUs(nowUs) <= 0) {
-      source.emit(replay.next(nowUs))
+    while (count < QueryTask.AtOnce && rows.more() && rows.waitUs(nowUs) <= 0) {
+      val row = rows.next(nowUs)
+      if (row != null) source.emit(row)
       count += 1
     }
-    if (!replay.more()) {
+    if (!rows.more()) {
       source.passed(QueryTask.End)
       ended = true
-      replay = null
+      rows.close()
+      rows = null
       return 0L
     }
-    val mark = replay.mark(nowUs)
+    val mark = rows.mark(nowUs)
     if (mark != null) source.passed(mark)
-    Math.max(0L, Math.min(replay.waitUs(nowUs), replay.stepUs()))
+    if (count > 0) 0L else Math.max(0L, Math.min(rows.waitUs(nowUs), rows.stepUs()))
   }
 
   /** Whether a source has sent everything. */
   def done: Boolean = ended && out.isEmpty
 
-  def close(): Unit = operators.values.foreach(_.close())
+  def close(): Unit = {
+    operators.values.foreach(_.close())
+    if (rows != null) rows.close()
+  }
 }
 
 private object QueryTask {

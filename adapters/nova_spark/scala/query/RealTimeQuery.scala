@@ -50,7 +50,10 @@ private class QueryStream(text: String, job: RowJob)
   // An executor gets those of its own sources. Spark drops them when nothing refers to them any
   // more: tasks of a batch that is cut off still do.
   private val readings = job.stages.head.tasks.indices.map { task =>
-    context.broadcast(Files.readAllBytes(FilePath.of(job.operators(job.source(task)).file)))
+    val source = job.operators(job.source(task))
+    context.broadcast(
+      if (source.topic.nonEmpty) Array.emptyByteArray
+      else Files.readAllBytes(FilePath.of(source.file)))
   }
 
   override def createReaderFactory(): PartitionReaderFactory = QueryReaders
@@ -72,7 +75,7 @@ private class QueryReader(span: QuerySpan) extends SupportsRealTimeRead[Internal
     val until = System.nanoTime() + timeoutMs * 1000000L
     var found = task.next()
     while (found == null && System.nanoTime() < until) {
-      val waitUs = if (span.startMs == 0) -1L else task.replay(span.startMs, () => span.readings.value)
+      val waitUs = if (span.startMs == 0) -1L else task.read(span.startMs, () => span.readings.value)
       found = task.next()
       if (found == null && waitUs != 0) {
         val due = System.nanoTime() + waitUs * 1000L

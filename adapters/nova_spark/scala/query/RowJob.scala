@@ -4,14 +4,15 @@ import org.json4s.{DefaultFormats, Formats}
 import org.json4s.jackson.JsonMethods
 
 import _root_.nova.engines.EventClock
-import _root_.nova.engines.query.{Cut, Program, Replay, Step, Windows}
+import _root_.nova.engines.query.{Cut, Program, Replay, RowSource, Step, Windows}
 
 /** Frequent keys of a cut: the values of the columns, and begin and end of what each has of [0, 1). */
 case class HotKeys(values: Array[Array[String]], low: Array[Double], high: Array[Double])
 
 /**
  * An operator as nova_engines.flow has it. Inputs are numbers of the job's operators; `file` is where
- * the readings of a source are on the driver, or where a sink writes on its host.
+ * the readings of a source are on the driver, or where a sink writes on its host. A source with a
+ * topic reads this many messages of it, -1 for no end.
  */
 case class QueryOperator(
     name: String,
@@ -32,7 +33,9 @@ case class QueryOperator(
     groups: Array[Int],
     functions: Array[String],
     partial: Boolean,
-    file: String) {
+    file: String,
+    topic: Option[Topic],
+    count: Long) {
 
   private def compiled: Array[Program] = programs.map(new Program(_))
 
@@ -77,15 +80,25 @@ case class RowJob(
   /** Number of the operator that a task of the first stage begins with. */
   def source(task: Int): Int = stages.head.tasks(task).head
 
-  /** Readings of a source; sources take no orders here. */
-  def replay(source: Int, readings: Array[Byte], startMs: Long): Replay = {
-    val clock = new EventClock(first_ms.getOrElse(startMs), startMs, speed)
-    new Replay(readings, operators(source).types, clock, watermark_ms, null, 0L)
-  }
+  /** Rows of a source; sources take no orders here. */
+  def rows(source: Int, readings: Array[Byte], startMs: Long): RowSource =
+    if (operators(source).topic.nonEmpty) RowJob.kafka(operators(source), watermark_ms)
+    else {
+      val clock = new EventClock(first_ms.getOrElse(startMs), startMs, speed)
+      new Replay(readings, operators(source).types, clock, watermark_ms, null, 0L)
+    }
 }
 
 object RowJob {
   private implicit val formats: Formats = DefaultFormats
 
   def read(text: String): RowJob = JsonMethods.parse(text).extract[RowJob]
+
+  /** By name: Kafka's client is not there where nothing reads from it. */
+  private def kafka(source: QueryOperator, watermarkMs: Long): RowSource =
+    Class
+      .forName("org.apache.spark.sql.nova.KafkaRows")
+      .getDeclaredConstructor(classOf[QueryOperator], classOf[Long])
+      .newInstance(source, watermarkMs)
+      .asInstanceOf[RowSource]
 }

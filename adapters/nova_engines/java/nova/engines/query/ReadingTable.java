@@ -1,5 +1,6 @@
 package nova.engines.query;
 
+import java.io.IOException;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -22,6 +23,29 @@ public final class ReadingTable {
   public ReadingTable(ByteBuffer encoded, String[] types) {
     this.bytes = encoded.order(ByteOrder.LITTLE_ENDIAN);
     this.types = types;
+  }
+
+  /**
+   * The row of a broker's message: long us since the epoch when it was produced, little endian, then
+   * the reading.
+   *
+   * @throws IOException where it is none
+   */
+  public static Row ofMessage(byte[] message, String[] types, long sequence) throws IOException {
+    byte[] all = message == null ? new byte[0] : message;
+    try {
+      ByteBuffer bytes = ByteBuffer.wrap(all).order(ByteOrder.LITTLE_ENDIAN);
+      long producedUs = bytes.getLong();
+      ReadingTable table = new ReadingTable(bytes, types);
+      Row row = table.next(sequence, producedUs);
+      if (!table.more()) {
+        return row;
+      }
+    } catch (BufferUnderflowException tooShort) {
+      // said below
+    }
+    throw new IOException(
+        "a message of " + all.length + " bytes: no tuple of " + types.length + " columns");
   }
 
   /** Whether there is another one. */

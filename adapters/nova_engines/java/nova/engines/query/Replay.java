@@ -12,7 +12,7 @@ import nova.engines.Orders;
  * emit together what one would have emitted. It does not end with its own readings but with the
  * last ones of all sources, as it has to answer until then.
  */
-public final class Replay {
+public final class Replay implements RowSource {
   private static final long LOOK_US = 100_000;
   private static final long NEVER = Long.MAX_VALUE;
 
@@ -73,6 +73,7 @@ public final class Replay {
   }
 
   /** Whether there is another reading. */
+  @Override
   public boolean more() {
     return table.more();
   }
@@ -92,6 +93,7 @@ public final class Replay {
   }
 
   /** How long the next reading is not due yet, us; 0 or less where it is. */
+  @Override
   public long waitUs(long nowUs) {
     if (!more() || (orders != null && table.time() >= orders.endMs())) {
       return NEVER;
@@ -100,12 +102,14 @@ public final class Replay {
   }
 
   /** The next reading. */
+  @Override
   public Row next(long nowUs) {
     emittedMs = table.time();
     return table.next(sequence++, nowUs);
   }
 
   /** A new watermark, before which nothing will come any more; null where it is the last one's. */
+  @Override
   public Long mark(long nowUs) {
     // Nothing earlier than the next reading will come, and nothing that is not due yet.
     long reached = clock.eventMs(nowUs);
@@ -121,6 +125,7 @@ public final class Replay {
   }
 
   /** How long a source that emits nothing may rest, us: a watermark is of use, or orders may come. */
+  @Override
   public long stepUs() {
     double speed = clock.speed();
     long stepUs = speed == 0 ? 0 : Math.max(1_000, (long) (watermarkMs * 1_000 / speed));

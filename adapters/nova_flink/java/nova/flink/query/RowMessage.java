@@ -1,11 +1,7 @@
 package nova.flink.query;
 
 import java.io.IOException;
-import java.nio.BufferUnderflowException;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import nova.engines.query.ReadingTable;
-import nova.engines.query.Row;
 import nova.flink.DeadLetters;
 import org.apache.flink.api.common.eventtime.SerializableTimestampAssigner;
 import org.apache.flink.api.common.serialization.DeserializationSchema;
@@ -13,9 +9,8 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.util.Collector;
 
 /**
- * Tuples with columns as messages of a broker: long us since the epoch when the tuple was produced,
- * little endian, then the tuple as {@link ReadingTable} reads it, with its event time. Any other
- * message is kept aside, or ends the job.
+ * Tuples with columns as messages of a broker, see {@link ReadingTable#ofMessage}. Any other message
+ * is kept aside, or ends the job.
  */
 public final class RowMessage
     implements DeserializationSchema<FlinkRow>, SerializableTimestampAssigner<FlinkRow> {
@@ -65,25 +60,9 @@ public final class RowMessage
     if (out == null) {
       out = new FlinkRow();
     }
-    out.row = read(message);
+    out.row = ReadingTable.ofMessage(message, types, sequence);
     sequence++;
     return out;
-  }
-
-  private Row read(byte[] message) throws IOException {
-    try {
-      ByteBuffer bytes = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
-      long producedUs = bytes.getLong();
-      ReadingTable table = new ReadingTable(bytes, types);
-      Row row = table.next(sequence, producedUs);
-      if (!table.more()) {
-        return row;
-      }
-    } catch (BufferUnderflowException tooShort) {
-      // said below
-    }
-    throw new IOException(
-        "a message of " + message.length + " bytes: no tuple of " + types.length + " columns");
   }
 
   @Override
