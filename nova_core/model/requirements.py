@@ -255,7 +255,8 @@ def bad_labels(part: RequiresPart | ZonesPart | UnsetType) -> Iterator[tuple[str
 
 def no_label(field: str, label: str) -> str:
     """Why something in a list of labels is none."""
-    return f"{label!r} is no {LABELS[field]}; a {LABELS[field]} has no comma"
+    what = LABELS[field]
+    return f"{label!r} is no {what}; a {what} is printable text with no comma"
 
 
 def parts_of(asks: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from nova_core import cli as cli_module
 from nova_core.cli import COMMANDS, LAST_COMMANDS, cli
 from nova_core.commands import shared
 
-NOVA = [sys.executable, "-c", "from nova_core.cli import main; main()"]
+NOVA = [sys.executable, "-m", "nova_core"]
 
 
 def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
