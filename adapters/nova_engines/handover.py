@@ -97,8 +97,8 @@ class Share:
 
     Attributes:
         job: whose results they are.
-        from_ms: results count whose `time_ms` (begin of a pair's window, end of a row's) is not
-            before it, and before the next share's.
+        from_ms: results count whose `time_ms` (begin of a pair's window, event time of a row) is
+            not before it, and before the next share's.
         begin_ms: when its sources began, as ordered.
     """
 

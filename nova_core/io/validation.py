@@ -1,4 +1,4 @@
-"""Every rule a problem must keep, checked column by column (DESIGN.md, section 7).
+"""Every rule a problem must keep, checked column by column.
 
 What a single value may be is said by the types of a document's rows
 (`nova_core.io.problem_document`); here are the rules between values.

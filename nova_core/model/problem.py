@@ -1,7 +1,7 @@
 """The placement problem in memory: columns of nodes, sources, joins and the join matrix.
 
 Everything is an array, so that a million nodes cost megabytes; people write the same thing as YAML
-(`nova_core.model.problem_document`), machines as CSV, Arrow or Parquet.
+(`nova_core.io.problem_document`), machines as CSV, Arrow or Parquet.
 Units throughout: latencies (one way) and coordinates in ms, rates and capacities in tuples/s, sizes
 in bytes.
 """

@@ -36,10 +36,10 @@ def demo(ctx: click.Context, data: Path | None, yes: bool, output: Path, as_json
     """Join pressure with humidity on fourteen hosts, placed by Nova and by others, and compare.
 
     Makes fourteen virtual hosts with limits and an emulated network on this machine (Linux, root
-    or sudo), installs Flink in an environment of its own, runs the same joins under every
-    placement, at a low rate and at one that no single host takes. Then, on five hosts, kills the
-    worker of a join, with and without `nova control`. Checks every result, takes the hosts down,
-    and writes a report. A quarter of an hour or so.
+    or sudo), installs Flink in an environment of its own, and runs joins under several placements,
+    at a low rate and, with fewer sensors, at one that no single host takes. Then, on five hosts,
+    kills the worker of a join, with and without `nova control`. Checks every result, takes the
+    hosts down, and writes a report. A quarter of an hour or so.
     Exit code 1 when a placement could not be run, an operator ran elsewhere than planned, or a
     result was lost, duplicated or wrong. Results that Flink's own restart repeats do not count.
     """

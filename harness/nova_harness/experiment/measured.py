@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nova_harness.results.latencies import percentiles
+from nova_harness.results.latencies import latencies_us, percentiles
 from nova_harness.results.schema import BackPressureFigures, KafkaFigures, Summary
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ LEAST_SAMPLES = 2
 def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]) -> Summary:
     """Latency and throughput of a cell.
 
-    Latency is arrival minus the later *due* time: the age of a reading, even when its source is
-    behind its schedule. ``from_emit_ms`` starts at the later real emission. Both cover results
-    whose tuples were due in the measured time; throughput counts results that arrived in it.
+    Latencies are those of `latencies_us`, of results whose tuples were due in the measured time;
+    throughput counts results that arrived in it.
 
     Args:
         samples: as of `nova_workloads.base.Streams.samples`.
@@ -33,13 +32,12 @@ def summary(samples: pa.Table, tuples_per_s: float, measured_us: tuple[int, int]
     """
     c = {name: samples.column(name).to_numpy() for name in samples.column_names}
     chosen = c["measured"]
-    later_due = np.maximum(c["left_due_us"], c["right_due_us"])
-    later_emit = np.maximum(c["left_emit_us"], c["right_emit_us"])
+    _, from_due, from_emit = latencies_us(c)
     arrived = (c["arrive_us"] >= measured_us[0]) & (c["arrive_us"] < measured_us[1])
     sides = [(c[f"{side}_emit_us"] - c[f"{side}_due_us"])[chosen] for side in ("left", "right")]
     return Summary(
-        latency_ms=percentiles((c["arrive_us"] - later_due)[chosen]),
-        from_emit_ms=percentiles((c["arrive_us"] - later_emit)[chosen]),
+        latency_ms=percentiles(from_due),
+        from_emit_ms=percentiles(from_emit),
         source_lateness_ms=percentiles(np.concatenate(sides)),
         throughput_results_per_s=float(arrived.sum() / ((measured_us[1] - measured_us[0]) / 1e6)),
         throughput_tuples_per_s=tuples_per_s,

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from nova_core.errors import NovaError, first_line
+from nova_harness.results.latencies import SAMPLE_COLUMNS, latencies_us
 from nova_harness.results.schema import (
     VERSION,
     Calibrations,
@@ -212,31 +213,12 @@ class CellFolder:
             raise RunError(f"{self.samples}: cannot be read: {first_line(error)}") from error
 
     def latencies_us(self) -> tuple[Floats, Floats, Floats]:
-        """Latencies of the measured results by arrival, us.
-
-        Returns:
-            (k,) arrival, (k,) latency from the later due time, (k,) from the later emission.
+        """Latencies of the measured results, see `nova_harness.results.latencies.latencies_us`.
 
         Raises:
             RunError: when the samples cannot be read.
         """
-        c = self.columns(*SAMPLE_COLUMNS)
-        chosen = np.flatnonzero(c["measured"])
-        chosen = chosen[np.argsort(c["arrive_us"][chosen], kind="stable")]
-        arrive = c["arrive_us"][chosen]
-        due = np.maximum(c["left_due_us"], c["right_due_us"])[chosen]
-        emit = np.maximum(c["left_emit_us"], c["right_emit_us"])[chosen]
-        return arrive, arrive - due, arrive - emit
-
-
-SAMPLE_COLUMNS = [
-    "arrive_us",
-    "left_due_us",
-    "right_due_us",
-    "left_emit_us",
-    "right_emit_us",
-    "measured",
-]
+        return latencies_us(self.columns(*SAMPLE_COLUMNS))
 
 
 @dataclass(frozen=True)

@@ -565,7 +565,7 @@ class LiveState(Undoable):
         Args:
             some: operators.
             rates: (k, 3) tuples/s of both inputs and the output.
-            limits: see `kernels.live.settle.Limits`.
+            limits: see `kernels.live.tables.Limits`.
         """
         if not some:
             return set()

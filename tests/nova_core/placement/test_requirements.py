@@ -19,16 +19,20 @@ from nova_core.io.validation import validate_problem
 from nova_core.model import Joins, Problem
 from nova_core.model.expansion import graph_of
 from nova_core.model.requirements import (
+    ANY_NODE,
     FACTS,
     LABELS,
     MET,
     NOTHING,
     PARTS,
     Asks,
+    NodeFacts,
     Nodes,
     RequiresPart,
+    Rule,
     ZonesPart,
     asked_columns,
+    rule_of,
 )
 from nova_core.model.verify import verify
 from nova_core.strategies import place
@@ -265,6 +269,27 @@ def test_every_property_is_declared_whole() -> None:
         kind = get_type_hints(PARTS[part])[name]
         assert (name in LABELS) == any(get_origin(one) is list for one in get_args(kind))
     assert {name for part, name in asked if part == "requires"} <= set(MET)
+
+
+@pytest.mark.parametrize("name", Rule._fields)
+def test_two_rules_together_keep_what_each_asks_and_say_it(name: str) -> None:
+    """A field that `Rule.__and__` or `Rule.__str__` leaves out would be asked of no node."""
+    value = 2.0 if isinstance(Rule._field_defaults[name], float) else frozenset({"x"})
+    rule = Rule(**{name: value})
+    assert rule & ANY_NODE == ANY_NODE & rule == rule != ANY_NODE
+    assert str(rule) != str(ANY_NODE)
+
+
+def test_what_a_part_asks_is_in_its_rule() -> None:
+    for part, kind in PARTS.items():
+        for name, type_ in get_type_hints(kind).items():
+            value = 2.0 if float in get_args(type_) else ["x"]
+            assert rule_of(**{part: kind(**{name: value})}) != ANY_NODE, (part, name)
+
+
+def test_lists_of_labels_have_a_name() -> None:
+    for name, type_ in get_type_hints(NodeFacts).items():
+        assert (name in LABELS) == any(get_origin(one) is list for one in get_args(type_))
 
 
 def test_who_has_no_room_is_said() -> None:

@@ -73,7 +73,8 @@ class Query:
     @cached_property
     def requirement(self) -> Ints:
         """(q,) number of what each join requires; equal for equal requirements."""
-        return np.unique(np.array([str(rule) for rule in self.rules]), return_inverse=True)[1]
+        number: dict[Rule, int] = {}
+        return np.array([number.setdefault(rule, len(number)) for rule in self.rules], np.int64)
 
     @property
     def schemas(self) -> tuple[str, str]:

@@ -270,7 +270,7 @@ def resize(
         tables: all of them; changed.
         some: (k,) operators.
         rates: (k, 3) tuples/s of both inputs and the output.
-        limits: see `settle.Limits`: the largest operator, and what counts as room.
+        limits: see `tables.Limits`: the largest operator, and what counts as room.
         fitting: (k,) filled with whether each has its new rates; else it keeps the old ones.
         before: (k,) filled with what was free on its host, tuples/s, one after the other.
     """

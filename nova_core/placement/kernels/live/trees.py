@@ -98,7 +98,7 @@ def place_tree(
         tables: all of them; changed.
         some: (m,) operators that run whole or nowhere, producers before consumers.
         requirement: (m,) what hosts must meet, counted from 1; 0 for nothing.
-        limits: (5,) see `settle.Limits`; a move of several must gain for each, and a share of what
+        limits: (5,) see `tables.Limits`; a move of several must gain for each, and a share of what
             all cost now.
         result: (m, 4) filled with the old and the new host of each, and with what was free on them
             before, tuples/s.
@@ -150,7 +150,7 @@ def place_trees(
         first: (t + 1,) where each tree begins.
         order: trees, in the order they choose.
         requirement: (o,) what the hosts of each operator must meet, counted from 1; 0 for nothing.
-        limits: (5,) see `settle.Limits`.
+        limits: (5,) see `tables.Limits`.
         nearby: candidates near each virtual position.
         most: candidates of each operator in all.
 
@@ -259,7 +259,7 @@ def improve_trees(
         some: (m,) operators that run whole, by query, producers before consumers.
         bounds: (q + 1,) where each query begins.
         requirement: (m,) what hosts must meet, counted from 1; 0 for nothing.
-        limits: (5,) see `settle.Limits`.
+        limits: (5,) see `tables.Limits`.
         moved: (2 m,) filled with operators in the order in which they move, or could.
         result: (2 m, 4) filled as that of `place_tree`, in this order.
     """

@@ -24,7 +24,7 @@ import org.apache.flink.streaming.api.graph.StreamNode;
 
 /** The slots that a placed job needs: on each node, how many and what of. */
 final class Slots {
-  // Flink wants both given; they are drawn from an account and do not limit anything.
+  // Flink wants both given; they limit nothing but how many jobs are on a node at once.
   private static final CPUResource CPU = new CPUResource(0.01);
   private static final MemorySize HEAP = MemorySize.ofMebiBytes(1);
   private static final MemorySize MANAGED = MemorySize.ofMebiBytes(64);
