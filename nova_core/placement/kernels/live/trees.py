@@ -419,14 +419,31 @@ def _to_point(places: Places, node: int, point: Floats) -> float:
 
 @njit(cache=True, nogil=True)
 def _own(
-    places: Places, operators: Operators, legs: Legs, members: Members, n: int, node: int
+    places: Places,
+    operators: Operators,
+    legs: Legs,
+    members: Members,
+    n: int,
+    node: int,
+    once: bool,
 ) -> float:
-    """Cost of a member's legs outside the tree, and of hosting all its legs."""
+    """Cost of a member's legs outside the tree, and of hosting all its legs.
+
+    Args:
+        places: of all nodes.
+        operators: all of them.
+        legs: all of them.
+        members: the members.
+        n: place of the member.
+        node: where it runs.
+        once: whether legs from other members are left out, as they count there.
+    """
     begin, at, total, weight = operators.row[members.some[n], LEG], members.at[n], 0.0, 0.0
+    inputs = operators.row[members.some[n], INPUTS]
     for i in range(members.at[n + 1] - at):
         leg, far = begin + i, members.far[at + i]
         weight += legs.weight[leg]
-        if far == _IN_TREE:
+        if far == _IN_TREE or (once and far >= 0 and i < inputs):
             continue
         end = legs.end[leg] if far == _OUTSIDE else members.host[far]
         if end >= 0:
@@ -443,7 +460,7 @@ def _cost(places: Places, operators: Operators, legs: Legs, members: Members) ->
     for n in range(len(members.some)):
         if members.host[n] == NONE:
             return math.inf
-        total += _own(places, operators, legs, members, n, members.host[n])
+        total += _own(places, operators, legs, members, n, members.host[n], True)
         up = members.parent[n]
         if up >= 0:
             if members.host[up] == NONE:
@@ -504,7 +521,7 @@ def _weigh(places: Places, operators: Operators, legs: Legs, members: Members) -
     listed, value = members.listed, members.value
     for n in range(len(members.some)):
         for k in range(members.filled[n]):
-            value[n, k] = _own(places, operators, legs, members, n, listed[n, k])
+            value[n, k] = _own(places, operators, legs, members, n, listed[n, k], False)
     for n in range(len(members.some)):
         up, weight = members.parent[n], members.up[n]
         if up < 0:
