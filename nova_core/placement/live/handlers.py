@@ -11,18 +11,20 @@ import heapq
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
-from nova_core.errors import ProblemError, ProblemWarning
+from nova_core.errors import InfeasibleError, ProblemError, ProblemWarning
 from nova_core.io.syntax import listed
 from nova_core.model.problem import GREATEST_LATENCY, Floats
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.tables import LEG, LINKED
+from nova_core.placement.live.documents import plan_of, problem_of
 from nova_core.placement.live.events import (
     AddOperator,
     AddPair,
@@ -46,9 +48,11 @@ from nova_core.placement.live.events import (
     finite,
 )
 from nova_core.placement.live.naming import or_default, positive, row_of
+from nova_core.placement.live.pieces import Pieces
 from nova_core.placement.live.placer import NoRoomError, Placer
 from nova_core.placement.live.state import WHOLE, Link, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE, NodeRows, SourceRows
+from nova_core.placement.queries.placing import FEW_BODIES, place_queries
 from nova_core.suggestions import unknown
 
 # --- nodes and links ------------------------------------------------------------------------------
@@ -446,7 +450,8 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
 
     Nodes that are overloaded, or lack C_min, are relieved first, at any cost. Then joins move in
     the order of their greatest possible gain: to a host with room, or to one whose resident moves
-    elsewhere, which counts as two moves.
+    elsewhere, which counts as two moves. Where nothing moves by that, few operators of queries may
+    all go where a plan from scratch has them.
     """
     s = placer.state
     budget = event.moves
@@ -476,6 +481,52 @@ def rebalance(placer: Placer, event: Rebalance, overload: bool) -> None:
         if int(o.host[pair]) == IN_PIECES or pair in s.changed:
             continue
         budget -= _move_or_swap(placer, pair, budget)
+    if len(linked) and budget == event.moves >= alive.sum() <= FEW_BODIES:
+        _go_where_placed_anew(placer)
+
+
+def _go_where_placed_anew(placer: Placer) -> None:
+    """Have all operators run where a plan from scratch has them, if that gains enough.
+
+    That plan is the best of many orders, and so may be better where no single move gains.
+    """
+    from nova_core.strategies.nova_parameters import NovaParameters
+
+    s = placer.state
+    problem = problem_of(s)
+    now = plan_of(s, problem)
+    bandwidth = s.largest if math.isfinite(s.largest) else None
+    p = NovaParameters(objective=s.objective, sigma=s.sigma, bandwidth=bandwidth, c_min=s.c_min)
+    try:
+        plan = place_queries(problem, p, s.rewriting)
+    except InfeasibleError:
+        return
+    gain = now.objective_value(s.objective) - plan.objective_value(s.objective)
+    anew = LiveState(problem, plan, type(s.demand))
+    row_of = {name: row for row, name in enumerate(anew.names)}
+    moves: dict[int, int | Pieces] = {}
+    for one in np.flatnonzero(s.operators.alive[: s.operators.used]).tolist():
+        place = _renumbered(anew, row_of[s.names[one]], s.node_index)
+        if place != s.cuts.get(one, s.operators.host.item(one)):
+            moves[one] = place
+    costs = {one: placer.cost(one) for one in moves}
+    least = math.fsum(placer.threshold(one, cost) for one, cost in costs.items())
+    stay = any(placer.is_pinned(one) or placer.rests(one) for one in moves)
+    if stay or gain <= max(least, 1e-9 * math.fsum(costs.values())):
+        return
+    for one in moves:
+        s.detach(one)
+    for one, place in moves.items():
+        s.attach(one, place)
+
+
+def _renumbered(state: LiveState, one: int, node_index: Mapping[str, int]) -> int | Pieces:
+    """Where an operator of a state runs, by the rows that nodes have elsewhere."""
+    ids, cut = state.nodes.ids, state.cuts.get(one)
+    if cut is None:
+        return node_index[ids[state.operators.host.item(one)]]
+    pieces = (piece._replace(node=node_index[ids[piece.node]]) for piece in cut.pieces)
+    return replace(cut, pieces=tuple(pieces))
 
 
 def _rebalance_linked(placer: Placer, linked: list[int], budget: int) -> int:

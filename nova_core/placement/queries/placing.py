@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,12 +45,15 @@ _TIE = 1e-8
 _ROUNDING = 1e-12
 
 
-def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
+def place_queries(
+    problem: Problem, parameters: NovaParameters, rewriting: Rewriting | None = None
+) -> Plan:
     """Decide where each operator of each query runs, and into how many pieces it is cut.
 
     Args:
         problem: with the queries.
         parameters: without those of the indexes for joins of pairs.
+        rewriting: how queries are rewritten; None for what the parameters allow and costs least.
 
     Raises:
         ProblemError: for queries that do not fit the problem, and for such a parameter.
@@ -59,11 +62,12 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
     p = parameters
     if p.index != "capacity-tree" or p.k is not None or p.neighbours is not None:
         raise ProblemError("nova: index, k and neighbours are for joins of pairs, not for queries")
-    best = _best_attempt(problem, p, p.sigma)
+    rewritings = list(_rewritings(problem, p)) if rewriting is None else [rewriting]
+    best = _best_attempt(problem, p, p.sigma, rewritings)
     for sigma in p.finer_sigmas:
         if best.missing == 0 or best.hopeless:
             break
-        best = min(best, _best_attempt(problem, p, sigma), key=lambda one: one.score)
+        best = min(best, _best_attempt(problem, p, sigma, rewritings), key=lambda one: one.score)
     if best.missing > 0 and p.on_full == "expand":
         who = best.without_room()
         raise InfeasibleError(
@@ -75,10 +79,12 @@ def place_queries(problem: Problem, parameters: NovaParameters) -> Plan:
     return best.plan()
 
 
-def _best_attempt(problem: Problem, p: NovaParameters, sigma: float | None) -> _Attempt:
+def _best_attempt(
+    problem: Problem, p: NovaParameters, sigma: float | None, rewritings: Sequence[Rewriting]
+) -> _Attempt:
     refine = p.refine is not False
     best: _Attempt | None = None
-    for rewriting in _rewritings(problem, p):
+    for rewriting in rewritings:
         graph = graph_of(problem, rewriting)
         starts = BODIES_AFFORDED // max(1, len(graph.bodies)) if refine else 1
         for start in range(max(1, min(MOST_STARTS, starts))):

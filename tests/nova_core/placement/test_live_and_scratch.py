@@ -9,8 +9,7 @@ needed:
   event for lack of room, a plan from scratch finds none either, but for one event in a hundred;
 * a journal of the same events leads to the same deltas and state, to the last bit, if it has its
   checkpoint when the placement is compacted;
-* once no move gains, the objective is at most 1.025 times that of a plan from scratch: of pairs
-  for each problem, of queries in the median over problems.
+* once no move gains, the objective is at most 1.025 times that of a plan from scratch.
 """
 
 from __future__ import annotations
@@ -164,15 +163,18 @@ def settled(problem: Problem, seed: int, events: int = EVENTS) -> LivePlacement:
     return live
 
 
+# Of queries, also seeds where single moves alone leave up to 1.13 times (20, 29, 37), and one where
+# operators that feed several others are placed together (25).
+SEEDS = {"pairs": range(15), "queries": [*range(15), 20, 25, 29, 37], "mixed": range(5)}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objective_is_near_that_of_a_plan_from_scratch(kind: str) -> None:
     ratios = []
-    # Beside whole queries, joins are such queries.
-    for seed in range(5 if kind == "mixed" else 15):
+    for seed in SEEDS[kind]:
         plan = settled(KINDS[kind](seed), seed).plan()
         best = scratch(plan.problem, plan).objective_value(plan.objective)
         ratios.append(plan.objective_value(plan.objective) / best)
-    # Of pairs, measured over 60 seeds: 1.003 in the median, 1.02 at most. Of queries, seed 9 has
-    # 1.07: it keeps aggregates split that a plan from scratch leaves whole.
-    assert np.median(ratios) <= 1.025, ratios
-    assert max(ratios) <= (1.025 if kind == "pairs" else 1.10), ratios
+    # Measured over 60 seeds: of pairs 1.003 in the median and 1.02 at most, of queries 1.000 and
+    # 1.021; what is left of these are aggregates that stay split, and would cost less whole.
+    assert max(ratios) <= 1.025, ratios
