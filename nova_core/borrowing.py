@@ -31,3 +31,8 @@ def inlined(function: F) -> F:
     has compiled it; numba's own ``inline="always"`` compiles it again for every call.
     """
     return njit(**OPTIONS, forceinline=True)(function)
+
+
+def plain(function: F) -> F:
+    """A kernel as Python runs it, for a few sums: calling what is compiled takes longer."""
+    return getattr(function, "py_func", function)

@@ -126,6 +126,8 @@ class Rule(NamedTuple):
 
     def __and__(self, other: Rule) -> Rule:
         """What meets both rules."""
+        if self is ANY_NODE:
+            return other
         forbid, allow = self.forbid | other.forbid, self.allow
         if allow is None or other.allow is None:
             allow = other.allow if allow is None else allow

@@ -265,7 +265,7 @@ class PairDemand:
         s = self._s
         s.put(self.alive, 0, self.alive[0] + len(pairs))
         known: set[tuple[int, int, int]] = set()
-        added = []
+        added, output_rate_of = [], f"{where}: output_rate"
         for join, left, right, output_rate in pairs:
             if left == right:
                 raise ProblemError(f"{where}: pairs the source {s.sources.ids[left]!r} with itself")
@@ -273,7 +273,7 @@ class PairDemand:
                 names = f"{s.sources.ids[left]!r} and {s.sources.ids[right]!r}"
                 raise ProblemError(f"{where}: the pair of {names} is given twice")
             known.add((join, left, right))
-            output = positive(output_rate, f"{where}: output_rate")
+            output = positive(output_rate, output_rate_of)
             added.append(self._new(join, left, right, output))
         placer.place_all(placer.largest_first(added), overload, recompute=True)
 
@@ -354,13 +354,14 @@ class PairDemand:
         if new.id in self.join_index:
             raise ProblemError(f"{where}: there is an operator of that name")
         sink = row_of(s.node_index, "node", new.sink, f"{where}: sink: ")
-        for part, said in parts_of(new).items():
+        parts = parts_of(new)
+        for part, said in parts.items():
             for _, why in bad_labels(said):
                 raise ProblemError(f"{where}: {part}: {why}")
         tuples = s.stream_rule(new.left, new.right)
         s.require_zone(sink, tuples, f"{where}: sink")
         row = len(s.joins)
-        needs = Asks(**parts_of(new)), s.number_of(tuples & rule_of(**parts_of(new)))
+        needs = Asks(**parts), s.number_of(tuples & rule_of(**parts))
         s.joins.append(new.id, new.left, new.right, sink, *needs, True)
         s.on_undo(s.joins.pop)
         s.put(self.join_index, new.id, row)

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from nova_core.borrowing import plain
 from nova_core.model import key_ranges
 from nova_core.model.problem import Floats
 from nova_core.placement.cutting import Cut
-from nova_core.placement.kernels import tuning
+from nova_core.placement.kernels import rules, tuning
 from nova_core.placement.kernels.live import hosts as kernels
 from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
-from nova_core.placement.kernels.rules import cut_step, halved_side, needed
 from nova_core.placement.kernels.spread import evenly
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
@@ -28,6 +28,9 @@ from nova_core.placement.live.state import WHOLE, LiveState
 from nova_core.placement.live.tables import IN_PIECES, NOWHERE
 from nova_core.placement.partitioning import maximum_partition_rate, partition_rates
 
+# The rules, for single operators.
+_needed, _cut_step = plain(rules.needed), plain(rules.cut_step)
+_halved_side = plain(rules.halved_side)
 # A host and the objective of a join there.
 Choice = tuple[int, float]
 
@@ -83,7 +86,7 @@ class Placer:
 
     def need(self, size: float) -> float:
         """What a host must have free for an instance, tuples/s (paper, Eqs. 2 and 3)."""
-        return needed(size, self.state.c_min, 1 - SLACK)
+        return _needed(size, self.state.c_min, 1 - SLACK)
 
     def cheapest(self, operator: int, weights: Floats, share: Share) -> Choice | None:
         """The cheapest near host with room for a share of an operator, and its cost there."""
@@ -276,23 +279,24 @@ class Placer:
         with _Trial(self, operator) as hosts:
             while waiting:
                 piece = waiting.pop()
-                choice = self._host_of(operator, grid, piece, whole)
+                share = grid.share(piece, whole)
+                choice = self._host_of(operator, grid, piece, whole, share)
                 if choice is not None:
-                    share = grid.share(piece, whole)
                     hosts.charge(choice[0], share.size)
                     s.use_links(operator, choice[0], share, 1)
                     placed.append(piece._replace(node=choice[0]))
                 elif parts := self._in_two(operator, grid, piece, whole):
                     waiting.extend(parts)
                 else:
-                    missing += grid.share(piece, whole).size
+                    missing += share.size
             for piece in placed:
                 s.use_links(operator, piece.node, grid.share(piece, whole), -1)
         return (None, missing) if missing else (merged(grid, placed, whole, self._largest), 0.0)
 
-    def _host_of(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Choice | None:
-        """The cheapest near host with room for a piece of a cut, and its cost there."""
-        share = cut.share(piece, whole)
+    def _host_of(
+        self, operator: int, cut: Pieces, piece: Piece, whole: Share, share: Share
+    ) -> Choice | None:
+        """The cheapest near host with room for a share of a cut operator, and its cost there."""
         if share.size > self._largest:
             return None
         weights = self.state.piece_weights(operator, cut, piece, whole)
@@ -306,13 +310,13 @@ class Placer:
         """
         s, best = self.state, None
         for side, count in enumerate(piece.shape):
-            step = cut_step(count, tuning.LIVE_CUT_POSITIONS)
+            step = _cut_step(count, tuning.LIVE_CUT_POSITIONS)
             for at in range(step, count, step):
-                parts = piece.split(side, at)
-                first, second = sorted(
-                    parts, key=lambda part: cut.share(part, whole).size, reverse=True
-                )
-                choice = self._host_of(operator, cut, first, whole)
+                first, second = piece.split(side, at)
+                share, rest = cut.share(first, whole), cut.share(second, whole)
+                if share.size < rest.size:
+                    first, second, share = second, first, rest
+                choice = self._host_of(operator, cut, first, whole, share)
                 if choice is not None:
                     # Per cell, so that the smallest part is not always the cheapest.
                     value = choice[1] / first.cells
@@ -324,7 +328,7 @@ class Placer:
         smallest = self.need(min(cut.left) + min(cut.right))
         if piece.cells == 1 or s.index.most_room(s.requirement(operator)) < smallest:
             return ()
-        side = halved_side(*piece.shape)
+        side = _halved_side(*piece.shape)
         return piece.split(side, piece.shape[side] // 2)
 
     # --- when nothing fits ------------------------------------------------------------------------

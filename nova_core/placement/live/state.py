@@ -357,7 +357,8 @@ class LiveState(Undoable):
 
     def piece_weights(self, operator: int, cut: Pieces, piece: Piece, whole: Share) -> Floats:
         """Weights of a piece's legs; `WHOLE` stands for those of the whole operator."""
-        begin, count = self.operators.row[operator, LEG], self.operators.row[operator, LEGS]
+        row = self.operators.row
+        begin, count = row.item(operator, LEG), row.item(operator, LEGS)
         by_rate = self.objective == "network-usage"
         if not by_rate and cut.join is None and not cut.combined:
             return self.legs.weight[begin : begin + count] * cut.share_of_cells(piece)

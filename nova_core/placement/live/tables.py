@@ -487,7 +487,11 @@ class Residents:
 
 
 class ChangedOperators:
-    """Operators as they were before the first change of an event; kernels record them, too."""
+    """Operators as they were before the first change of an event; kernels record them, too.
+
+    Attributes:
+        kept: what was recorded; other arrays once there was no more room.
+    """
 
     def __init__(self, operators: OperatorRows) -> None:
         """Start empty.
@@ -496,37 +500,32 @@ class ChangedOperators:
             operators: the table; its rows say which event changed them last.
         """
         self._operators = operators
-        self._kept = Kept(
+        self.kept = Kept(
             np.empty((0, changed.KEPT), np.int64),
             np.empty((0, operators.point.shape[1])),
             np.zeros(2, np.int64),
         )
         self._one = np.empty(1, np.int64)
 
-    @property
-    def kept(self) -> Kept:
-        """What was recorded; other arrays once there was no more room."""
-        return self._kept
-
     def __len__(self) -> int:
-        return self._kept.counts.item(changed.USED)
+        return self.kept.counts.item(changed.USED)
 
     def __contains__(self, operator: int) -> bool:
-        return self._operators.row.item(operator, CHANGED) == self._kept.counts.item(changed.EVENT)
+        return self._operators.row.item(operator, CHANGED) == self.kept.counts.item(changed.EVENT)
 
     def reserve(self, more: int) -> Kept:
         """The arrays that kernels record operators in, with room for more."""
-        kept = self._kept
+        kept = self.kept
         used = kept.counts.item(changed.USED)
         if used + more > len(kept.row):
             spare = 2 * (used + more) - used
             row, point, counts = kept
-            self._kept = Kept(
+            self.kept = Kept(
                 np.concatenate([row[:used], np.empty((spare, row.shape[1]), np.int64)]),
                 np.concatenate([point[:used], np.empty((spare, point.shape[1]))]),
                 counts,
             )
-        return self._kept
+        return self.kept
 
     def keep(self, some: Ints) -> None:
         """Record operators before they change, all at once to wait for memory only once."""
@@ -546,15 +545,15 @@ class ChangedOperators:
             return []
         row, point = np.empty((many, 4), np.int64), np.empty((many, 2, table.point.shape[1]))
         found = changed.changes(
-            table.row, table.point, *self._kept, table.alive, IN_PIECES, version, row, point
+            table.row, table.point, *self.kept, table.alive, IN_PIECES, version, row, point
         )
         return zip(row[:found].tolist(), point[:found].tolist(), strict=True)
 
     def put_back(self) -> None:
         """Restore virtual positions and versions of moves, but not hosts."""
-        changed.put_back(self._operators.row, self._operators.point, *self._kept)
+        changed.put_back(self._operators.row, self._operators.point, *self.kept)
 
     def clear(self) -> None:
         """Forget the event's changes."""
-        self._kept.counts[changed.USED] = 0
-        self._kept.counts[changed.EVENT] += 1
+        self.kept.counts[changed.USED] = 0
+        self.kept.counts[changed.EVENT] += 1
