@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live import host_tree as trees
-from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import shared_tree
+from nova_core.placement.kernels.state import host_tree as trees
+from nova_core.placement.kernels.state import hosts as kernels
+from nova_core.placement.kernels.state.tables import shared_tree
 
 # A tree is rebuilt after this many changes plus half of its hosts.
 _FEW = 1024

@@ -9,7 +9,7 @@ from typing import Any
 
 import nova_core.placement.kernels as kernels
 from nova_core.placement.kernels import capacity_tree, items, refine, residents
-from nova_core.placement.kernels.live import host_tree, hosts, settle
+from nova_core.placement.kernels.state import host_tree, hosts, settle
 
 SCALARS = re.compile(r"(int|float|bool|None|tuple|[\[\], ])+")
 

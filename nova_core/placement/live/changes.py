@@ -12,8 +12,8 @@ from nova_core.model.plan_delta import (
     RerouteRow,
     VirtualRow,
 )
-from nova_core.placement.kernels.live.changed import ABSENT
-from nova_core.placement.kernels.live.tables import HOST, MOVED
+from nova_core.placement.kernels.state.changed import ABSENT
+from nova_core.placement.kernels.state.tables import HOST, MOVED
 from nova_core.placement.live.pieces import Piece, Pieces
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES

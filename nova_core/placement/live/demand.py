@@ -25,7 +25,7 @@ class Placing(Protocol):
     """What places operators: `nova_core.placement.live.placer.Placer`.
 
     Attributes:
-        limits: when operators move, and where they fit, see `kernels.live.tables.Limits`.
+        limits: when operators move, and where they fit, see `kernels.state.tables.Limits`.
         pinned: operators that stay, by name.
         state_bytes: bytes of state of operators, by name.
     """

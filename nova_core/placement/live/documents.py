@@ -26,7 +26,7 @@ from nova_core.model.problem import (
     Strings,
 )
 from nova_core.model.requirements import FACTS, some_asked
-from nova_core.placement.kernels.live.tables import FIRST_SOURCE, LEG, OUTPUT
+from nova_core.placement.kernels.state.tables import FIRST_SOURCE, LEG, OUTPUT
 from nova_core.placement.live.state import LiveState
 from nova_core.placement.live.tables import IN_PIECES
 

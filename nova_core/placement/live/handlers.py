@@ -22,8 +22,8 @@ from nova_core.io.syntax import listed
 from nova_core.model.problem import GREATEST_LATENCY, Floats
 from nova_core.model.verify import TOLERANCE
 from nova_core.placement.kernels import tuning
-from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import LEG, LINKED
+from nova_core.placement.kernels.state import hosts as kernels
+from nova_core.placement.kernels.state.tables import LEG, LINKED
 from nova_core.placement.live.documents import plan_of, problem_of
 from nova_core.placement.live.events import (
     AddOperator,

@@ -14,7 +14,7 @@ from nova_core.model.problem import Ints, Problem, pair_name
 from nova_core.model.queries import Query
 from nova_core.model.requirements import Asks, bad_labels, parts_of, rule_of
 from nova_core.placement.cutting import Cut, Hosts
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.state.tables import (
     FIRST_SOURCE,
     LEFT,
     LEG,

@@ -2,7 +2,7 @@
 
 Phase III of the paper (section 3.4) for what an event concerns; the rest of the state stays.
 An operator goes to the host nearest to its virtual position, here and in
-`nova_core.placement.kernels.live.settle`.
+`nova_core.placement.kernels.state.settle`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nova_core.model import key_ranges
 from nova_core.model.problem import Floats
 from nova_core.placement.cutting import Cut
 from nova_core.placement.kernels import rules, tuning
-from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.tables import HOST, LEGS, LINKED, MOVED, Limits
 from nova_core.placement.kernels.spread import evenly
+from nova_core.placement.kernels.state import hosts as kernels
+from nova_core.placement.kernels.state.tables import HOST, LEGS, LINKED, MOVED, Limits
 from nova_core.placement.kernels.tuning import SLACK
 from nova_core.placement.live.pieces import Piece, Pieces, Share, merged
 from nova_core.placement.live.policy import Policy

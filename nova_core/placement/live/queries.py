@@ -35,8 +35,8 @@ from nova_core.model.queries import Aggregate, Filter, Join, Query, inputs_of
 from nova_core.model.query_checks import check_query
 from nova_core.model.requirements import ANY_NODE, Rule, bad_labels
 from nova_core.placement import cutting
-from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
-from nova_core.placement.kernels.live.tables import SINK as TO_SINK
+from nova_core.placement.kernels.state.tables import FIRST_SOURCE, HOST, LEFT, LOGICAL, RIGHT
+from nova_core.placement.kernels.state.tables import SINK as TO_SINK
 from nova_core.placement.live.demand import LogicalLink, Placing
 from nova_core.placement.live.events import (
     AddQuery,

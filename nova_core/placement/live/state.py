@@ -20,11 +20,12 @@ from nova_core.model.verify import TOLERANCE
 from nova_core.placement.host_index import HostIndex
 from nova_core.placement.kernels import tuning
 from nova_core.placement.kernels.capacity_tree import MOST_REQUIREMENTS
-from nova_core.placement.kernels.live import hosts as kernels
-from nova_core.placement.kernels.live.host_tree import offered
-from nova_core.placement.kernels.live.points import relax_points
-from nova_core.placement.kernels.live.settle import settle
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.ranking import busiest_sinks
+from nova_core.placement.kernels.state import hosts as kernels
+from nova_core.placement.kernels.state.host_tree import offered
+from nova_core.placement.kernels.state.points import relax_points
+from nova_core.placement.kernels.state.settle import settle
+from nova_core.placement.kernels.state.tables import (
     HOST,
     LEFT,
     LEG,
@@ -41,8 +42,7 @@ from nova_core.placement.kernels.live.tables import (
     Tables,
     shared,
 )
-from nova_core.placement.kernels.live.trees import improve_trees, place_tree
-from nova_core.placement.kernels.ranking import busiest_sinks
+from nova_core.placement.kernels.state.trees import improve_trees, place_tree
 from nova_core.placement.live.demand import Demand, LogicalLink
 from nova_core.placement.live.pieces import Piece, Pieces, Share
 from nova_core.placement.live.tables import (
@@ -62,7 +62,7 @@ from nova_core.placement.partitioning import finer_sigmas
 from nova_core.placement.queries.virtual import virtual_positions
 
 Link = tuple[int, int]
-# A leg: the node it ends at, what is there (`kernels.live.tables.Legs.other`), and its weight.
+# A leg: the node it ends at, what is there (`kernels.state.tables.Legs.other`), and its weight.
 Leg = tuple[int, int, float]
 # Weights that stand for those of a whole operator's legs.
 WHOLE: Floats = np.empty(0)
@@ -501,7 +501,7 @@ class LiveState(Undoable):
         self.old_cuts.setdefault(operator, pieces)
         for node, share in pieces.shares(whole).items():
             self.unbind(self.residents, node, operator)
-            # See `kernels.live.hosts.move_operator`.
+            # See `kernels.state.hosts.move_operator`.
             some = self.residents.any_on(node)
             self.set_free(node, n.free.item(node) + share.size if some else n.capacity.item(node))
             self.use_links(operator, node, share, -1)
@@ -541,7 +541,7 @@ class LiveState(Undoable):
     def settle(
         self, some: list[int], limits: Floats, recompute: bool = False, leave: bool = False
     ) -> int:
-        """Place or improve whole operators, see `kernels.live.settle`; returns how many, in order.
+        """Place or improve whole operators, see `kernels.state.settle`; returns how many, in order.
 
         For problems without links' budgets or requirements, where no node is overloaded or short of
         C_min; and for operators that are not linked with others.
@@ -566,7 +566,7 @@ class LiveState(Undoable):
         Args:
             some: operators.
             rates: (k, 3) tuples/s of both inputs and the output.
-            limits: see `kernels.live.tables.Limits`.
+            limits: see `kernels.state.tables.Limits`.
         """
         if not some:
             return set()
@@ -583,7 +583,7 @@ class LiveState(Undoable):
             self._restore_free(host, free)
 
     def place_tree(self, some: list[int], limits: Floats) -> int:
-        """Place or improve operators of a query together, see `kernels.live.trees`.
+        """Place or improve operators of a query together, see `kernels.state.trees`.
 
         Returns:
             How many have a host now.
@@ -595,11 +595,11 @@ class LiveState(Undoable):
         return placed
 
     def improve_trees(self, groups: Sequence[list[int]], limits: Floats) -> None:
-        """Move whole operators of queries where that gains enough, see `kernels.live.trees`.
+        """Move whole operators of queries where that gains enough, see `kernels.state.trees`.
 
         Args:
             groups: operators of each query, producers before consumers.
-            limits: see `kernels.live.tables.Limits`.
+            limits: see `kernels.state.tables.Limits`.
         """
         if not groups:
             return
@@ -617,7 +617,7 @@ class LiveState(Undoable):
         return np.array([self.requirement(one) for one in some], np.int64)
 
     def _settled(self, some: Ints, result: Floats) -> None:
-        """Note what kernels moved, see `kernels.live.trees.place_tree`."""
+        """Note what kernels moved, see `kernels.state.trees.place_tree`."""
         self.on_undo(self._unsettle, some, result, len(some))
         if self.overloaded or self.short or self.c_min:
             for old, new, _, _ in result.tolist():

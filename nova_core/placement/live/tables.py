@@ -27,8 +27,8 @@ from nova_core.model.requirements import (
     requirements_of,
 )
 from nova_core.placement.kernels import residents
-from nova_core.placement.kernels.live import changed
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.state import changed
+from nova_core.placement.kernels.state.tables import (
     CHANGED,
     FIRST_SOURCE,
     HOST,
@@ -241,7 +241,7 @@ class OperatorRows(_Rows):
     """What is placed: pairs of the join matrix, or operators of queries.
 
     Attributes:
-        row: (o, 8) whole numbers, see `nova_core.placement.kernels.live.tables.Operators`.
+        row: (o, 8) whole numbers, see `nova_core.placement.kernels.state.tables.Operators`.
         rate: (o, 3) tuples/s of the left and the right input and of the output.
         point: (o, d) virtual position, ms.
         chain: (o, 2) neighbours on the host, see `nova_core.placement.kernels.residents`.
@@ -315,7 +315,7 @@ def _leg_order(graph: Graph, whose: Ints, link: Ints, receives: Bools) -> Ints:
 
 @dataclass
 class LegRows(_Rows):
-    """What operators are linked with, see `nova_core.placement.kernels.live.tables.Legs`.
+    """What operators are linked with, see `nova_core.placement.kernels.state.tables.Legs`.
 
     Attributes:
         end: (l,) node at the other end, or -1 for none.
@@ -539,7 +539,7 @@ class ChangedOperators:
             self.keep(self._one)
 
     def changes(self, version: int) -> Iterable[tuple[list[int], list[list[float]]]]:
-        """The changes of the event, see `kernels.live.changed.changes`."""
+        """The changes of the event, see `kernels.state.changed.changes`."""
         many, table = len(self), self._operators
         if not many:
             return []

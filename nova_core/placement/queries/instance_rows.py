@@ -8,8 +8,8 @@ import numpy as np
 
 from nova_core.model.plan import Plan
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.changed import KEPT
-from nova_core.placement.kernels.live.tables import FIRST_SOURCE, HOST, SINK, Kept, Legs, Operators
+from nova_core.placement.kernels.state.changed import KEPT
+from nova_core.placement.kernels.state.tables import FIRST_SOURCE, HOST, SINK, Kept, Legs, Operators
 
 
 class InstanceRows(NamedTuple):

@@ -27,7 +27,7 @@ from nova_core.placement.partitioning import (
 from nova_core.placement.queries.virtual import virtual_positions
 
 if TYPE_CHECKING:
-    from nova_core.placement.kernels.live.tables import Tables
+    from nova_core.placement.kernels.state.tables import Tables
     from nova_core.placement.queries.instance_rows import InstanceRows
     from nova_core.strategies.nova_parameters import NovaParameters
 
@@ -145,8 +145,8 @@ class _Attempt:
         start: int,
     ) -> None:
         from nova_core.placement.host_index import HostIndex
-        from nova_core.placement.kernels.live.host_tree import offered
-        from nova_core.placement.kernels.live.tables import Limits, Places
+        from nova_core.placement.kernels.state.host_tree import offered
+        from nova_core.placement.kernels.state.tables import Limits, Places
 
         self._problem, self._p, self._sigma = problem, p, sigma
         self._rewriting = rewriting
@@ -215,7 +215,7 @@ class _Attempt:
 
     def _sweep(self) -> float:
         """Place all trees of instances, or place them again where that is better."""
-        from nova_core.placement.kernels.live.trees import place_trees
+        from nova_core.placement.kernels.state.trees import place_trees
 
         if not self.instances:
             return 0.0
@@ -275,8 +275,8 @@ class _Attempt:
 
     def _tables(self, rows: InstanceRows) -> Tables:
         """All tables; what is free stays as it is."""
-        from nova_core.placement.kernels.live.tables import Loads, Tables
         from nova_core.placement.kernels.residents import enter_all
+        from nova_core.placement.kernels.state.tables import Loads, Tables
 
         nodes = len(self._free)
         loads = Loads(self._capacity, self._free, np.full(nodes, -1), np.zeros(nodes, np.int64))
@@ -287,7 +287,7 @@ class _Attempt:
 
     def _refine(self) -> None:
         """Place queries with pieces again, then move and swap single instances of small inputs."""
-        from nova_core.placement.kernels.live.swaps import improve
+        from nova_core.placement.kernels.state.swaps import improve
 
         if self._breaks or not self.instances:
             return

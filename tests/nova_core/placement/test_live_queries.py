@@ -25,8 +25,8 @@ from nova_core.model import JoinMatrix, Joins, Nodes, Problem, Sources
 from nova_core.model.expansion import graph_of
 from nova_core.model.plan import Plan
 from nova_core.model.plan_delta import PlanDelta, RenamedRow
-from nova_core.placement.kernels.live.tables import FIRST_SOURCE
-from nova_core.placement.kernels.live.tables import SINK as TO_SINK
+from nova_core.placement.kernels.state.tables import FIRST_SOURCE
+from nova_core.placement.kernels.state.tables import SINK as TO_SINK
 from nova_core.placement.live import Event, LivePlacement, Policy, parse_event
 from nova_core.placement.live.queries import QueryDemand
 from nova_core.strategies import place

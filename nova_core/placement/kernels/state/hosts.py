@@ -7,8 +7,11 @@ import numpy as np
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
-from nova_core.placement.kernels.live.changed import ABSENT, keep_one
-from nova_core.placement.kernels.live.host_tree import (
+from nova_core.placement.kernels.median import fermat_points
+from nova_core.placement.kernels.residents import charge, discharge
+from nova_core.placement.kernels.rules import distance, fits, leg_cost
+from nova_core.placement.kernels.state.changed import ABSENT, keep_one
+from nova_core.placement.kernels.state.host_tree import (
     NONE,
     HostTree,
     insert,
@@ -17,7 +20,7 @@ from nova_core.placement.kernels.live.host_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.state.tables import (
     CHANGED,
     ENOUGH,
     HOST,
@@ -38,9 +41,6 @@ from nova_core.placement.kernels.live.tables import (
     SharedTree,
     Tables,
 )
-from nova_core.placement.kernels.median import fermat_points
-from nova_core.placement.kernels.residents import charge, discharge
-from nova_core.placement.kernels.rules import distance, fits, leg_cost
 
 
 @inlined

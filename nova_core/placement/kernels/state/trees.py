@@ -15,8 +15,9 @@ import numpy as np
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.changed import keep
-from nova_core.placement.kernels.live.host_tree import (
+from nova_core.placement.kernels.rules import distance, fits, leg_cost, needed
+from nova_core.placement.kernels.state.changed import keep
+from nova_core.placement.kernels.state.host_tree import (
     FREE,
     NONE,
     HostTree,
@@ -26,8 +27,8 @@ from nova_core.placement.kernels.live.host_tree import (
     search_for,
     set_free,
 )
-from nova_core.placement.kernels.live.hosts import host_cost, move_operator
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.state.hosts import host_cost, move_operator
+from nova_core.placement.kernels.state.tables import (
     HOST,
     INPUTS,
     LEFT,
@@ -42,7 +43,6 @@ from nova_core.placement.kernels.live.tables import (
     Places,
     Tables,
 )
-from nova_core.placement.kernels.rules import distance, fits, leg_cost, needed
 from nova_core.placement.kernels.tuning import TREE_CANDIDATES, TREE_NEARBY
 
 # In place of a member at the other end of a leg: none, and one that the tree links it with.

@@ -7,9 +7,10 @@ import numpy as np
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.host_tree import meets, nearest, search_for
-from nova_core.placement.kernels.live.hosts import host_cost, move_operator, point_legs
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.rules import needed
+from nova_core.placement.kernels.state.host_tree import meets, nearest, search_for
+from nova_core.placement.kernels.state.hosts import host_cost, move_operator, point_legs
+from nova_core.placement.kernels.state.tables import (
     ENOUGH,
     HOST,
     LEFT,
@@ -21,7 +22,6 @@ from nova_core.placement.kernels.live.tables import (
     Operators,
     Tables,
 )
-from nova_core.placement.kernels.rules import needed
 
 # Gains below this share of a cost are rounding.
 _ROUNDING = 1e-12

@@ -15,8 +15,10 @@ import numpy as np
 from nova_core.borrowing import borrowing, inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.changed import keep
-from nova_core.placement.kernels.live.host_tree import (
+from nova_core.placement.kernels.residents import AFTER, BEFORE
+from nova_core.placement.kernels.rules import distance, fits, needed
+from nova_core.placement.kernels.state.changed import keep
+from nova_core.placement.kernels.state.host_tree import (
     FREE,
     LEAF,
     NONE,
@@ -26,8 +28,13 @@ from nova_core.placement.kernels.live.host_tree import (
     same_place,
     search_for,
 )
-from nova_core.placement.kernels.live.hosts import host_cost, ideal, move_operator, recompute_points
-from nova_core.placement.kernels.live.tables import (
+from nova_core.placement.kernels.state.hosts import (
+    host_cost,
+    ideal,
+    move_operator,
+    recompute_points,
+)
+from nova_core.placement.kernels.state.tables import (
     HOST,
     LEFT,
     LEG,
@@ -40,8 +47,6 @@ from nova_core.placement.kernels.live.tables import (
     Places,
     Tables,
 )
-from nova_core.placement.kernels.residents import AFTER, BEFORE
-from nova_core.placement.kernels.rules import distance, fits, needed
 from nova_core.placement.kernels.tuning import AHEAD, LEVELS_AHEAD
 
 # In place of a slot: one that is to be looked for when its join's turn comes; a join that stays.

@@ -7,7 +7,7 @@ import numpy as np
 from nova_core.borrowing import inlined
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Bools, Floats, Ints
-from nova_core.placement.kernels.live.tables import CHANGED, HOST, MOVED
+from nova_core.placement.kernels.state.tables import CHANGED, HOST, MOVED
 
 # Value of a host for an operator that does not exist, before an event or after it.
 ABSENT = -3

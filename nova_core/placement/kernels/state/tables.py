@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Floats, Ints
-from nova_core.placement.kernels.live.host_tree import HostTree
+from nova_core.placement.kernels.state.host_tree import HostTree
 
 # Columns of `Operators.row`: all whole numbers about an operator, in one cache line.
 LEG, INPUTS, LEGS, LINKED, LOGICAL, HOST, MOVED, CHANGED = range(8)

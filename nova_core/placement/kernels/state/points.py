@@ -6,8 +6,8 @@ import numpy as np
 
 from nova_core.kernel_cache import njit
 from nova_core.model.problem import Ints
-from nova_core.placement.kernels.live.tables import INPUTS, LEG, LEGS, Tables
 from nova_core.placement.kernels.median import fermat_points
+from nova_core.placement.kernels.state.tables import INPUTS, LEG, LEGS, Tables
 from nova_core.placement.queries.kernels.springs import contract, relax
 
 
