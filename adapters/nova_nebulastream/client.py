@@ -1,262 +1,239 @@
-"""The REST interface of a 0.x coordinator: submits a plan's queries, and asks where they run."""
+"""``nes-cli``: it places, starts and stops queries, and says what has become of them."""
 
 from __future__ import annotations
 
 import json
-import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from nova_core.errors import NovaError
-from nova_engines.json_interface import JsonInterface
-from nova_nebulastream.legacy import PREFIX, Deployment, Link, Query, changes
+from nova_engines.verification import FINISHED, MISSING, RUNNING, Row, Verification
+from nova_nebulastream import topologies
+from nova_nebulastream.explained import Explained, explained, rooms, verify
+from nova_nebulastream.home import CLI, NesHome
+from nova_nebulastream.queries import Query
 
-POLL_S = 0.1
-STARTED = ("RUNNING", "FINISHED", "STOPPED", "COMPLETED")
-FAILED = ("FAILED", "MARKED_FOR_FAILURE")
-URL = re.compile(r"https?://[^/\s:]+:[0-9]{1,5}/?")
-# An operator as 0.x prints plans: `|--FILTER(opId: 3 ...`, a line each.
-OPERATOR = re.compile(r"^[^A-Za-z]*([A-Za-z_]+)\s*\(")
-
-
-class NebulaStreamError(NovaError):
-    """The coordinator does not answer, or refuses."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One operator of one instance.
-
-    Attributes:
-        instance: its name in the plan.
-        operator: ``JOIN``, ``FILTER`` or ``SOURCE``.
-        planned: workers that it should run on, in order.
-        actual: its workers in the execution plan, in order.
-    """
-
-    instance: str
-    operator: str
-    planned: tuple[int, ...]
-    actual: tuple[int, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether it is where it should be, and nowhere else."""
-        return self.planned == self.actual
+# The hook in ``cpp/`` reads places from the file that this variable names.
+PLACEMENT = "NOVA_NES_PLACEMENT"
+TIMEOUT_S = 60.0
+AT_ONCE = 2
+FAILED, UNREACHABLE = "FAILED", "UNREACHABLE"
+_STATES = {"Running": RUNNING, "Started": RUNNING, "Stopped": FINISHED, "Failed": FAILED}
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A query that was submitted.
+class Started:
+    """A query that has been started.
 
     Attributes:
-        query: the coordinator's number of it.
-        rows: where its operators are.
+        query: as planned.
+        topology: as ``nes-cli`` took it, YAML.
+        dump: what it said of the places.
+        id: its own name for the query.
+        state: what it keeps of the query, JSON.
     """
 
-    query: int
-    rows: tuple[Row, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all of it is where it should be."""
-        return all(row.ok for row in self.rows)
-
-    def to_plain(self) -> dict[str, Any]:
-        """As a JSON document."""
-        return {"query": self.query, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
+    query: Query
+    topology: str
+    dump: str
+    id: str = ""
+    state: str = ""
 
 
-class Coordinator(JsonInterface):
-    """A running coordinator, by the URL of its REST interface.
+@dataclass(frozen=True)
+class Deployment:
+    """Queries that run together: a job.
 
-    Raises:
-        NebulaStreamError: for a URL without host and port.
+    Attributes:
+        name: of the job.
+        hosts: node of every worker.
+        queries: in the order of the flow.
     """
 
-    engine = "NebulaStream"
-    server = "NebulaStream's coordinator"
-    failure = NebulaStreamError
-
-    def __init__(self, url: str) -> None:
-        if not URL.fullmatch(url):
-            raise NebulaStreamError(f"coordinator {url!r}: expected http://HOST:PORT")
-        super().__init__(url)
-
-    def reason(self, text: str) -> str:
-        """The coordinator's error message."""
-        try:
-            return str(json.loads(text)["message"]).strip()
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return text
-
-    def topology(self) -> tuple[dict[int, str], set[Link]]:
-        """All workers with their addresses, and parent and child of each link."""
-        answer = self.request("GET", f"{PREFIX}/topology")
-        with _read(f"{self.url}{PREFIX}/topology"):
-            nodes = {int(one["id"]): str(one.get("ip_address", "")) for one in answer["nodes"]}
-            # Data flows from a link's source, the child, to its target.
-            links = {(int(one["target"]), int(one["source"])) for one in answer["edges"] or ()}
-        return nodes, links
-
-    def add_link(self, parent: int, child: int, latency_ms: int = 0) -> None:
-        """Make a worker the parent of another one."""
-        body = {"parentId": parent, "childId": child, "latency": latency_ms}
-        self.request("POST", f"{PREFIX}/topology/addAsChild", body)
-
-    def remove_link(self, parent: int, child: int) -> None:
-        """Undo `add_link`, or what the coordinator linked when a worker joined."""
-        body = {"parentId": parent, "childId": child}
-        self.request("DELETE", f"{PREFIX}/topology/removeAsChild", body)
-
-    def execute(self, query: Query) -> int:
-        """Submit a query; its number."""
-        answer = self.request("POST", f"{PREFIX}/query/execute-query", query.body)
-        with _read(f"{self.url}{PREFIX}/query/execute-query"):
-            return int(answer["queryId"])
-
-    def status(self, query: int) -> str:
-        """Of a query, as the coordinator calls it."""
-        answer = self.request("GET", f"{PREFIX}/query/query-status?queryId={query}")
-        with _read(f"{self.url}{PREFIX}/query/query-status"):
-            return str(answer["status"])
-
-    def stop(self, query: int) -> None:
-        """Stop a query."""
-        self.request("DELETE", f"{PREFIX}/query/stop-query?queryId={query}")
-
-    def execution_plan(self, query: int) -> dict[int, list[str]]:
-        """Operators of a query on each worker, as printed lines.
-
-        Both layouts are read: ``executionNodes`` of 0.2 to 0.5, ``ExecutionNodes`` of 0.6.
-        """
-        answer = self.request("GET", f"{PREFIX}/query/execution-plan?queryId={query}")
-        with _read(f"{self.url}{PREFIX}/query/execution-plan"):
-            # Of a query without operators, null.
-            return _operators(answer or {})
-
-    def wait(self, query: int, timeout_s: float) -> None:
-        """Wait until a query runs.
-
-        Raises:
-            NebulaStreamError: when it has failed, or does not run in time.
-        """
-        until = time.monotonic() + timeout_s
-        while (status := self.status(query)) not in STARTED:
-            if status in FAILED:
-                raise NebulaStreamError(f"{self.url}: query {query} is {status}; see the log")
-            if time.monotonic() > until:
-                raise NebulaStreamError(
-                    f"{self.url}: query {query} is {status} after {timeout_s:g} s; it was to run"
-                )
-            time.sleep(POLL_S)
+    name: str
+    hosts: dict[str, str]
+    queries: tuple[Started, ...]
 
 
-def deploy(
-    coordinator: Coordinator,
-    deployment: Deployment,
-    timeout_s: float = 60.0,
-    progress: Callable[[str], None] = lambda _: None,
-) -> list[Placed]:
-    """Submit every query with its links, and compare the execution plan with the plan.
+class Cli:
+    """Runs ``nes-cli``.
 
     Args:
-        coordinator: running, with all workers.
-        deployment: what `nova translate` wrote.
-        timeout_s: in which each query has to run.
-        progress: called with each query, as a line of text.
+        home: has it.
+    """
+
+    def __init__(self, home: NesHome) -> None:
+        self.program = home.program(CLI)
+
+    def dump(self, topology: str, placement: str) -> str:
+        """What it says of a query's operators and their workers, without starting it."""
+        return self._run(topology, ["dump"], placement)[0]
+
+    def start(self, topology: str, placement: str) -> tuple[str, str]:
+        """Start a query: its id, and what `nes-cli` keeps of it."""
+        printed, state = self._run(topology, ["start"], placement)
+        return printed.split()[-1], state
+
+    def stop(self, one: Started) -> None:
+        """Stop a query."""
+        self._run(one.topology, ["stop", one.id], "", {one.id: one.state})
+
+    def status(self, one: Started) -> list[tuple[str, str, str]]:
+        """Worker (empty for all of it), state and error of each part of a query."""
+        text, _ = self._run(one.topology, ["status", one.id], "", {one.id: one.state})
+        try:
+            rows = json.loads(text[text.index("[") :])
+            return [
+                (
+                    str(row.get("grpc_addr") or row.get("worker") or ""),
+                    str(row["query_status"]),
+                    str(row.get("error") or ""),
+                )
+                for row in rows
+            ]
+        except (ValueError, KeyError, AttributeError) as error:
+            raise NovaError(f"{CLI} status: {text[:200]!r}: expected a list of states") from error
+
+    def _run(
+        self,
+        topology: str,
+        words: Sequence[str],
+        placement: str,
+        states: Mapping[str, str] | None = None,
+    ) -> tuple[str, str]:
+        """What it prints, and what it keeps of a query that it has started.
+
+        Raises:
+            NovaError: with its own words.
+        """
+        # It writes a log where it is started, and keeps queries in a directory of the user's.
+        with tempfile.TemporaryDirectory(prefix="nova-nes-") as scratch:
+            kept = Path(scratch) / "nebucli"
+            kept.mkdir()
+            for name, text in (states or {}).items():
+                (kept / f"{name}.json").write_text(text, "utf-8")
+            file = Path(scratch) / "topology.yaml"
+            file.write_text(topology, "utf-8")
+            env = {**os.environ, "XDG_STATE_HOME": scratch}
+            env.pop(PLACEMENT, None)
+            if placement:
+                (Path(scratch) / "placement.txt").write_text(placement, "utf-8")
+                env[PLACEMENT] = f"{scratch}/placement.txt"
+            command = [str(self.program), "-t", str(file), *words]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, env=env, cwd=scratch, timeout=TIMEOUT_S
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise NovaError(f"{self.program}: {error}") from error
+            if done.returncode:
+                raise NovaError(f"{CLI} {words[0]}: {_last_words(done.stderr or done.stdout)}")
+            files = [one.read_text("utf-8") for one in kept.glob("*.json")]
+        return done.stdout, files[0] if files else ""
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "exception" in line.lower() or "error" in line.lower()]
+    return (told or lines or ["without output"])[0][:500]
+
+
+def fitted(
+    cli: Cli,
+    query: Query,
+    write: Callable[[Mapping[str, int] | None], Mapping[str, Any]],
+    addresses: Mapping[str, str],
+) -> tuple[Started, Verification]:
+    """A query's topology in which it is placed as planned, and how it is placed.
+
+    Nova's hook in the engine does as it is told. Otherwise the engine has places of its own; where
+    these are not the planned ones, workers get room for just the operators of the plan.
+
+    Args:
+        cli: to ask.
+        query: as planned.
+        write: a topology, for the room of each node.
+        addresses: of nodes.
+    """
+    placement = topologies.placement([query], addresses)
+    hosts = {topologies.worker(addresses[node]): node for node in query.nodes}
+
+    def asked(room: Mapping[str, int] | None) -> tuple[Started, Explained, Verification]:
+        text = topologies.text(write(room))
+        dump = cli.dump(text, placement)
+        read = explained(dump)
+        return Started(query, text, dump), read, verify(query, read, hosts)
+
+    started, read, found = asked(None)
+    if not found.placed:
+        started, _, found = asked(rooms(query, read))
+    return started, found
+
+
+def start(cli: Cli, wanted: Sequence[Started], addresses: Mapping[str, str]) -> list[Started]:
+    """Start queries; all or none of them run.
 
     Raises:
-        NebulaStreamError: when a worker is missing, a query is refused or fails. Queries that were
-            submitted before are stopped.
+        NovaError: naming the one that cannot be started.
     """
-    nodes, links = coordinator.topology()
-    missing = [f"{node} ({id_})" for node, id_ in deployment.workers.items() if id_ not in nodes]
-    if missing:
-        raise NebulaStreamError(
-            f"{coordinator.url}: no worker {', '.join(missing)}; there are "
-            f"{', '.join(str(number) for number in sorted(nodes)) or 'none'}"
-        )
-    placed: list[Placed] = []
-    running: list[int] = []
+    running: list[Started] = []
     try:
-        for query in deployment.queries:
-            added, removed = changes(links, query.links)
-            for parent, child, latency in added:
-                coordinator.add_link(parent, child, latency)
-            for parent, child in removed:
-                coordinator.remove_link(parent, child)
-            links = (links | {(parent, child) for parent, child, _ in added}) - set(removed)
-            running.append(coordinator.execute(query))
-            coordinator.wait(running[-1], timeout_s)
-            placed.append(Placed(running[-1], verify(coordinator, running[-1], query)))
-            progress(f"{query.instance}: query {running[-1]}")
+        for one in wanted:
+            placement = topologies.placement([one.query], addresses)
+            try:
+                name, state = cli.start(one.topology, placement)
+            except NovaError as error:
+                raise NovaError(f"{one.query.result}: {error}") from None
+            running.append(replace(one, id=name, state=state))
     except BaseException:
-        for number in running:
-            _stop_quietly(coordinator, number)
+        stop(cli, running)
         raise
-    return placed
+    return running
 
 
-def verify(coordinator: Coordinator, number: int, query: Query) -> tuple[Row, ...]:
-    """Compare where a query's operators are with where they should be."""
-    execution_plan = coordinator.execution_plan(number)
-    planned = {
-        "JOIN": (query.join,),
-        "FILTER": query.filters,
-        "SOURCE": tuple(sorted((query.left, query.right))),
-    }
-    return tuple(
-        Row(query.instance, operator, workers, _workers(execution_plan, operator))
-        for operator, workers in planned.items()
-    )
+def stop(cli: Cli, queries: Sequence[Started]) -> None:
+    """Stop queries; those that have ended by themselves are none any more."""
+    for one in queries:
+        if any(state == RUNNING for state, _ in worker_states(cli, one).values()):
+            cli.stop(one)
 
 
-def _workers(execution_plan: Mapping[int, list[str]], operator: str) -> tuple[int, ...]:
-    """Workers an operator is on, once for each occurrence; network operators are left out."""
-    places = []
-    for worker, lines in execution_plan.items():
-        for line in lines:
-            match = OPERATOR.match(line)
-            if match and match[1].upper() == operator and "network" not in line.lower():
-                places.append(worker)
-    return tuple(sorted(places))
+def worker_states(cli: Cli, one: Started) -> dict[str, tuple[str, str]]:
+    """State and error of a query on each of its workers; that of all of it under ""."""
+    worst = [FINISHED, RUNNING, UNREACHABLE, FAILED]
+    states: dict[str, tuple[str, str]] = {}
+    for worker, told, error in cli.status(one):
+        state = _STATES.get(told, UNREACHABLE if "Err" in told or "Unr" in told else RUNNING)
+        before = states.get(worker, (FINISHED, ""))
+        states[worker] = max(before, (state, error), key=lambda each: worst.index(each[0]))
+    return states
 
 
-def _operators(answer: Mapping[str, Any]) -> dict[int, list[str]]:
-    operators: dict[int, list[str]] = {}
-    for node in answer.get("executionNodes") or ():
-        plans = [plan for query in node["ScheduledQueries"] for plan in query["querySubPlans"]]
-        lines = [line for plan in plans for line in str(plan["operator"]).splitlines()]
-        worker = node.get("topologyNodeId", node.get("topologyId", node["executionNodeId"]))
-        operators.setdefault(int(worker), []).extend(lines)
-    for node in answer.get("ExecutionNodes") or ():
-        scheduled = node["ScheduledDecomposedQueries"]["DecomposedQueryPlans"]
-        lines = [
-            line for plan in scheduled for line in str(plan["DecomposedQueryPlan"]).splitlines()
-        ]
-        worker = node["WorkerId"] if "WorkerId" in node else node["ExecutionNodeId"]
-        operators.setdefault(int(worker), []).extend(lines)
-    return operators
+def verification(cli: Cli, deployment: Deployment) -> Verification:
+    """Where the operators of a job run: by the dump, and by what its workers say."""
+    rows: list[Row] = []
+    notes: list[str] = []
 
+    def looked(one: Started) -> dict[str, tuple[str, str]]:
+        return worker_states(cli, one)
 
-def _stop_quietly(coordinator: Coordinator, number: int) -> None:
-    try:
-        coordinator.stop(number)
-    except NebulaStreamError:
-        # The error that led here is more informative.
-        return
-
-
-@contextmanager
-def _read(where: str) -> Iterator[None]:
-    """Turn errors in reading an answer into one that names its address."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NebulaStreamError(
-            f"{where}: not an answer of NebulaStream 0.x ({error!r})"
-        ) from error
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        all_states = list(pool.map(looked, deployment.queries))
+    for one, states in zip(deployment.queries, all_states, strict=True):
+        found = verify(one.query, explained(one.dump), deployment.hosts)
+        notes += [found.note] if found.note else []
+        of_node = {deployment.hosts.get(worker, worker): told for worker, told in states.items()}
+        for row in found.rows:
+            state, error = of_node.get(row.actual or "", (MISSING, ""))
+            rows.append(replace(row, status=MISSING if row.actual is None else state))
+            if error and error not in notes:
+                notes.append(error)
+    whole = [state for states in all_states for worker, (state, _) in states.items() if worker]
+    state = next((each for each in (FAILED, UNREACHABLE, RUNNING) if each in whole), FINISHED)
+    return Verification(tuple(rows), "; ".join(notes), state)

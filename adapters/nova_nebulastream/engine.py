@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nova_core.errors import NovaError
+from nova_nebulastream.home import CLI, HOME, NesHome
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
-
-CLI = "nes-cli"
 
 
 class NebulaStream:
@@ -23,16 +20,16 @@ class NebulaStream:
 
     @property
     def path(self) -> Path:
-        """Of ``nes-cli``: where it is on the PATH; its bare name where it is not."""
-        return Path(shutil.which(CLI) or CLI)
+        """The home that the user names; its program's name where there is none."""
+        return NesHome.default().path or Path(CLI)
 
     def describe(self) -> str:
         """What it is, in a line."""
-        return "NebulaStream, current and 0.x: one query per join instance, placed by its topology"
+        return f"NebulaStream, as the user has built it ({HOME})"
 
     def installed(self) -> bool:
-        """Whether ``nes-cli`` is on the PATH; what Nova writes needs no NebulaStream."""
-        return shutil.which(CLI) is not None
+        """Whether its programs are there; what Nova writes needs no NebulaStream."""
+        return NesHome.default().complete
 
     def install(self, progress: Callable[[str], None]) -> None:
         """Nothing where it is installed; Nova cannot install it.
@@ -40,17 +37,12 @@ class NebulaStream:
         Raises:
             NovaError: where it is not.
         """
-        if not self.installed():
-            raise NovaError(
-                f"nebulastream: no {CLI} on the PATH, and Nova cannot install it: build it from "
-                "https://github.com/nebulastream/nebulastream; `nova translate` works without"
-            )
-        progress(f"{self.path} is there")
+        progress(f"{NesHome.default().program(CLI)} is there")
 
     def translate(
         self, plan: Plan, problem: Problem, directory: Path, options: Mapping[str, Any]
     ) -> list[Path]:
-        """Write topologies (or configuration and REST calls), queries and scripts for a plan."""
+        """Write queries, each with its topology, and scripts for a plan."""
         from nova_nebulastream.translate import translate
 
         return translate(plan, problem, directory, **options)

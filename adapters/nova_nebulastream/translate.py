@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from nova_core.errors import NovaError
-from nova_engines.bundle import (
-    HERE,
-    assignment,
-    comment,
-    read_options,
-    script,
-    words,
-    write_bundle,
-)
+from nova_engines.bundle import comment, read_options, script, words, write_bundle
 from nova_engines.documents import to_json
-from nova_nebulastream import current, legacy
-from nova_nebulastream.views import View, addresses, identifier, views
+from nova_engines.flow import Match
+from nova_engines.flow_of_plan import flow_of
+from nova_engines.nodes import addresses
+from nova_nebulastream import topologies
+from nova_nebulastream.bundle import PLANNED, Planned, file_name
+from nova_nebulastream.home import WORKER
+from nova_nebulastream.queries import Input, Query, identifier, queries
 
 if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
+    from nova_engines.flow import Flow
 
-VERSIONS = ("current", "0.x")
-SOURCES = ("generator", "file")
-LONGEST_MS = 2**31 - 1
-# Paths are written into C++ texts, YAML and shell scripts.
+# Paths are written into YAML and shell scripts.
 PATH = re.compile(r"/?[A-Za-z0-9._{}/-]+")
+GENERATOR, FILE = "generator", "file"
 
 
 @dataclass(frozen=True)
@@ -41,63 +36,83 @@ class Options:
     """How a plan is translated.
 
     Attributes:
-        nes_version: ``current`` or ``0.x``.
-        window_ms: length of the tumbling windows over event time.
-        source: ``generator`` for synthetic tuples at the plan's rates (current only) or ``file``
-            for CSV files; ``generator`` for current and ``file`` for 0.x, if not given.
-        file: CSV file of a source on its node, ``{source}`` stands for its name: lines of
-            timestamp (ms), sequence number (from 0), key (all UINT64) and value.
-        results: file on the sink's node; ``{instance}`` stands for the instance.
+        window_ms: length of the windows of pairs.
+        keys: their sequence numbers have to be equal modulo this.
+        every: the remainder has to be a multiple of this.
+        source: ``generator`` for synthetic tuples of pairs at the plan's rates, or ``file`` for CSV
+            files; the former for pairs, if not given.
+        file: CSV file of a source on its node; ``{source}`` stands for its name.
+        sources: YAML file with ``type``, ``source_config`` and ``parser_config`` of sources that
+            are read otherwise, by their ids.
+        results: file on the sink's node; ``{query}`` stands for the query.
     """
 
-    nes_version: str = "current"
     window_ms: int = 1000
+    keys: int = 1
+    every: int = 1
     source: str = ""
     file: str = "/tmp/nova-nebulastream/{source}.csv"
-    results: str = "/tmp/nova-nebulastream/results-{instance}.csv"
+    sources: str = ""
+    results: str = "/tmp/nova-nebulastream/results-{query}.csv"
 
 
 def translate(plan: Plan, problem: Problem, directory: Path, **options: Any) -> list[Path]:
-    """Write a plan for one of NebulaStream's generations.
+    """Write a plan for NebulaStream: its queries, each with the topology that it may use.
 
     Arguments and errors are those of `nova_core.engines.Engine.translate`, options the fields of
     `Options`.
     """
-    chosen = _options(options)
-    plan_views = views(plan, problem)
-    nodes = tuple(dict.fromkeys(node for view in plan_views for node in view.nodes))
-    hosts = addresses(problem, nodes)
-    _distinct_files([one.source for view in plan_views for one in view.inputs])
-    if chosen.nes_version == "current":
-        files = _current(plan_views, hosts, chosen)
-    else:
-        files = _legacy(plan_views, problem, hosts, chosen)
-    files["README.md"] = _readme(plan_views, plan, problem, chosen)
+    chosen = read_options(Options, options, "NebulaStream")
+    plan.require_problem(problem)
+    flow = _flow(plan, problem, chosen)
+    found = queries(flow)
+    nodes = tuple(dict.fromkeys(node for query in found for node in query.nodes))
+    hosts = topologies.distinct(addresses(problem, nodes))
+    _check_paths(chosen)
+    _distinct_files([one.source for query in found for one in query.inputs])
+    reads = _reads(problem, chosen)
+    files: dict[str, str] = {PLANNED: to_json(Planned(hosts, tuple(found)))}
+    for number, query in enumerate(found):
+        results = chosen.results.replace("{query}", file_name(query, number))
+        document = topologies.topology(query, hosts, reads, results)
+        files[f"topologies/{file_name(query, number)}.yaml"] = topologies.text(document)
+    files["placement.txt"] = topologies.placement(found, hosts)
+    for node, host in hosts.items():
+        command = words(
+            WORKER,
+            f"--grpc={topologies.worker(host)}",
+            f"--data_address={host}:{topologies.DATA_PORT}",
+        )
+        files[f"nodes/{host}.sh"] = script(
+            comment(f"Starts the worker of node {node!r} on {host}."),
+            "set -eu",
+            words("mkdir", "-p", Path(chosen.results.replace("{query}", "")).parent),
+            f'exec {command} "$@"',
+        )
+    files["README.md"] = _readme(found, plan, problem)
     return write_bundle(directory, files)
 
 
-def _options(raw_options: dict[str, Any]) -> Options:
-    options = read_options(Options, raw_options, "NebulaStream")
-    if not options.source:
-        source = "generator" if options.nes_version == "current" else "file"
-        options = replace(options, source=source)
-    for name, accepted in (
-        ("nes_version", VERSIONS),
-        ("source", SOURCES if options.nes_version == "current" else ("file",)),
-    ):
-        value = getattr(options, name)
-        if value not in accepted:
-            raise NovaError(f"option {name}: {value!r}: expected {' or '.join(accepted)}")
-    if not 1 <= options.window_ms <= LONGEST_MS:
-        raise NovaError(f"option window_ms: {options.window_ms}: expected 1 to {LONGEST_MS}")
-    for name, part in (("file", "{source}"), ("results", "{instance}")):
+def _flow(plan: Plan, problem: Problem, options: Options) -> Flow:
+    match = Match(options.window_ms, options.keys, options.every)
+    if problem.queries:
+        usual = Options()
+        if match != Match(usual.window_ms, usual.keys, usual.every):
+            raise NovaError(
+                "options window_ms, keys, every: whole queries say themselves what matches"
+            )
+        return flow_of(plan)
+    return flow_of(plan, match)
+
+
+def _check_paths(options: Options) -> None:
+    for name, part in (("file", "{source}"), ("results", "{query}")):
         value = getattr(options, name)
         if not PATH.fullmatch(value) or part not in value:
             raise NovaError(
                 f"option {name}: {value!r}: expected a path with {part} in it, of letters, digits, "
                 "'.', '_', '-' and '/'"
             )
-    return options
 
 
 def _distinct_files(sources: Sequence[str]) -> None:
@@ -111,162 +126,116 @@ def _distinct_files(sources: Sequence[str]) -> None:
             )
 
 
-def _current(plan_views: Sequence[View], hosts: dict[str, str], options: Options) -> dict[str, str]:
-    streams = current.Streams(options.window_ms, options.source, options.file, options.results)
-    results = Path(options.results.replace("{instance}", "")).parent
-    files = {
-        f"topologies/{current.file_name(view)}.yaml": current.text(
-            current.topology(view, hosts, streams)
+def _reads(problem: Problem, options: Options) -> topologies.Reads:
+    """How sources are read.
+
+    Raises:
+        NovaError: for options that contradict each other or the problem.
+    """
+    accepted = (FILE,) if problem.queries else (GENERATOR, FILE)
+    source = options.source or accepted[0]
+    if source not in accepted:
+        raise NovaError(f"option source: {source!r}: expected {' or '.join(accepted)}")
+    own = _own_sources(options.sources)
+    rates = dict(zip(problem.sources.ids.tolist(), problem.sources.rate.tolist(), strict=True))
+    if unknown := sorted(own.keys() - rates.keys()):
+        raise NovaError(f"{options.sources}: {unknown[0]!r} is no source of the problem")
+
+    def read(one: Input) -> tuple[str, dict[str, Any], dict[str, Any]]:
+        if one.source in own:
+            return own[one.source]
+        if source == FILE:
+            path = options.file.replace("{source}", identifier(one.source))
+            return "File", {"file_path": path}, {}
+        return "Generator", _generated(float(rates[one.source])), {}
+
+    return read
+
+
+def _own_sources(path: str) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
+    if not path:
+        return {}
+    try:
+        document = yaml.safe_load(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise NovaError(f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise NovaError(f"{path}: is no YAML: {error}") from error
+    known = {"type", "source_config", "parser_config"}
+    if not isinstance(document, Mapping) or not all(
+        isinstance(one, Mapping) and "type" in one and one.keys() <= known
+        for one in document.values()
+    ):
+        raise NovaError(
+            f"{path}: expected for each source: type, source_config and parser_config, as in "
+            "physical sources of nes-cli's topologies"
         )
-        for view in plan_views
-    }
-    # For the hook in `cpp/`; the engine writes names in capitals.
-    files["placement.txt"] = "".join(
-        f"{current.sink_name(view).upper()} {hosts[view.node]}:{current.GRPC_PORT}\n"
-        for view in plan_views
-    )
-    for node, host in hosts.items():
-        command = words(
-            "nes-single-node-worker",
-            f"--grpc={host}:{current.GRPC_PORT}",
-            f"--data_address={host}:{current.DATA_PORT}",
+    return {
+        str(source): (
+            str(one["type"]),
+            one.get("source_config") or {},
+            one.get("parser_config") or {},
         )
-        files[f"nodes/{host}.sh"] = _script(
-            comment(f"Starts the worker of node {node!r} on {host}."),
-            words("mkdir", "-p", results),
-            f'exec {command} "$@"',
-        )
-    ids = 'ids=${NOVA_NES_QUERIES:-"$here/queries.txt"}'
-    files["check.sh"] = _script(
-        "# Has nes-cli parse, validate and place every query; needs no workers.",
-        HERE,
-        'for topology in "$here"/topologies/*.yaml; do',
-        '  nes-cli -t "$topology" dump',
-        "done",
-    )
-    files["start.sh"] = _script(
-        "# Starts every query, each with its own view of the topology; notes their ids.",
-        HERE,
-        ids,
-        ': > "$ids"',
-        'for topology in "$here"/topologies/*.yaml; do',
-        '  id=$(nes-cli -t "$topology" start)',
-        '  echo "$topology $id" | tee -a "$ids"',
-        "done",
-    )
-    files["stop.sh"] = _script(
-        "# Stops what start.sh started.",
-        HERE,
-        ids,
-        "while read -r topology id; do",
-        '  nes-cli -t "$topology" stop "$id" < /dev/null',
-        'done < "$ids"',
-        'rm "$ids"',
-    )
-    return files
-
-
-def _legacy(
-    plan_views: Sequence[View], problem: Problem, hosts: dict[str, str], options: Options
-) -> dict[str, str]:
-    root = legacy.check(plan_views)
-    deployment = legacy.deployment(plan_views, problem, hosts, options.window_ms, options.results)
-    top = legacy.coordinator(plan_views, hosts, root, options.file)
-    files = {
-        "deployment.json": to_json(deployment),
-        "coordinator.yaml": yaml.safe_dump(top, sort_keys=False),
-        "calls.sh": _calls(deployment),
-        "submit.sh": _script(
-            "# Submits every query and compares the execution plan with the plan.",
-            HERE,
-            'exec python3 -m nova_nebulastream "$here/deployment.json" "$@"',
-        ),
+        for source, one in document.items()
     }
-    for node, number in deployment.workers.items():
-        if number != legacy.ROOT:
-            document = legacy.worker(plan_views, hosts, deployment.workers, node, options.file)
-            name = f"workers/{number}-{hosts[node]}.yaml"
-            files[name] = yaml.safe_dump(document, sort_keys=False)
-    for view, query in zip(plan_views, deployment.queries, strict=True):
-        files[f"queries/{current.file_name(view)}.json"] = json.dumps(query.body, indent=1) + "\n"
-    return files
 
 
-def _calls(deployment: legacy.Deployment) -> str:
-    """The REST calls for a coordinator whose workers have just joined, as a person would make."""
-    links = {
-        (legacy.ROOT, number) for number in deployment.workers.values() if number != legacy.ROOT
+def _generated(rate: float) -> dict[str, Any]:
+    return {
+        "generator_rate_type": "FIXED",
+        "generator_rate_config": f"emit_rate {rate:g}",
+        "stop_generator_when_sequence_finishes": "NONE",
+        "seed": 1,
+        # Event time in whole ms, number, time of emission in us, value.
+        "generator_schema": f"SEQUENCE UINT64 0 {10**15} {max(1, round(1000 / rate))}\n"
+        f"SEQUENCE UINT64 0 {10**15} 1\n"
+        f"SEQUENCE UINT64 0 {10**15} {max(1, round(1e6 / rate))}\n"
+        "NORMAL_DISTRIBUTION FLOAT64 0 1\n",
     }
-    lines = [
-        "# As submit.sh, without reading back; for a coordinator that has run nothing yet.",
-        assignment("coordinator", deployment.rest),
-        f"rest=${{REST:-$coordinator}}{legacy.PREFIX}",
-        "call() {",
-        '  curl -fsS -X "$1" -H "Content-Type: application/json" -d "$3" "$rest/$2"',
-        "}",
-        "run() {",
-        '  answer=$(call POST query/execute-query "$1")',
-        '  id=$(echo "$answer" | sed \'s/.*"queryId" *: *\\([0-9]*\\).*/\\1/\')',
-        '  until curl -fsS "$rest/query/query-status?queryId=$id" | grep -q RUNNING; do',
-        "    sleep 1",
-        "  done",
-        '  echo "query $id"',
-        "}",
-    ]
-    for query in deployment.queries:
-        added, removed = legacy.changes(links, query.links)
-        lines.append(comment(query.instance))
-        for parent, child, latency in added:
-            body = {"parentId": parent, "childId": child, "latency": latency}
-            lines.append(words("call", "POST", "topology/addAsChild", json.dumps(body)))
-        for parent, child in removed:
-            body = {"parentId": parent, "childId": child}
-            lines.append(words("call", "DELETE", "topology/removeAsChild", json.dumps(body)))
-        links = (links | {(parent, child) for parent, child, _ in added}) - set(removed)
-        lines.append(words("run", json.dumps(query.body)))
-    return _script(*lines)
 
 
-def _script(about: str, *lines: str) -> str:
-    return script(about, "set -eu", *lines)
-
-
-def _readme(plan_views: Sequence[View], plan: Plan, problem: Problem, options: Options) -> str:
+def _readme(found: Sequence[Query], plan: Plan, problem: Problem) -> str:
     rows = "\n".join(
-        f"| {view.instance} | {' -> '.join(view.left.route)} | {' -> '.join(view.right.route)} | "
-        f"{view.node} | {' -> '.join(view.result)} | {current.file_name(view)} |"
-        for view in plan_views
+        f"| {query.result} | {', '.join(dict.fromkeys(query.placed)) or '-'} | {query.top.node} | "
+        f"{file_name(query, number)} |"
+        for number, query in enumerate(found)
     )
-    how = _CURRENT if options.nes_version == "current" else _LEGACY
+    fields = "\n".join(f"| {source} | {kinds} |" for source, kinds in _columns(found).items())
     return f"""\
-# A plan by {plan.strategy or "hand"} for NebulaStream ({options.nes_version})
+# A plan by {plan.strategy or "hand"} for NebulaStream
 
-Problem {problem.digest}: {len(plan_views)} join instances, one query each.
+Problem {problem.digest}: {len(found)} queries.
 
-| instance | left input | right input | joined on | result | file |
-|---|---|---|---|---|---|
+| result | joins and aggregates on | sink | file |
+|---|---|---|---|
 {rows}
 
-{how}
-Every query reads its sources anew, so sources must deliver the same tuples to each: files do.
-Tuples are timestamp (ms), sequence number (from 0), key and value; a cut input is divided by the
-sequence number. Windows are {options.window_ms} ms long.
-"""
-
-
-_CURRENT = """\
 1. Run the script in `nodes` on each host; it needs `nes-single-node-worker`.
-2. `check.sh` has `nes-cli` place every query without workers; `start.sh` starts them, `stop.sh`
-   stops them.
+2. `nova nebulastream check .` asks `nes-cli` where it places every query, without workers.
+   `nova nebulastream start .` starts them, each where the plan has it; `verify` and `stop` are the
+   other two. To go over to another plan: `nova nebulastream start NEW --replace .`
 
-Each file in `topologies` shows NebulaStream only what its instance may use: the join's worker has
-room, the sources' and the sink's have none (besides that for the partition filters).
-`placement.txt` is for engines built with `NovaOperatorPlacer` (docs/nebulastream.md).
+Each file in `topologies` has a query and the part of the topology that it may use. You can change
+how its sources are read (`physical`) and where results go (`sinks`). `placement.txt` is for engines
+built with Nova's hook.
+
+Every query reads its sources anew, so sources must deliver the same tuples to each: files do. Lines
+are CSV: the event time (ms since the epoch, UINT64), then what the table says. A number counts the
+tuples of a source from 0. A hash is any UINT64 that equal values have in common, one for every
+column that is no whole number, in their order.
+
+| source | after the event time |
+|---|---|
+{fields}
 """
-_LEGACY = """\
-1. Start `nesCoordinator --configPath=coordinator.yaml` on the sink's host, then
-   `nesWorker --configPath=` with the file in `workers` on each other host.
-2. `submit.sh` (needs Nova) sets the topology's links for each query, submits it, reads the
-   execution plan back and says what is not where the plan has it. `calls.sh` makes the same calls
-   with curl.
-"""
+
+
+def _columns(found: Sequence[Query]) -> dict[str, str]:
+    """What lines of each source have after the event time."""
+    names = {"S": "number", "C": "column", "H": "hash", "E": "time of emission (us)", "V": "value"}
+    columns = {}
+    for query in found:
+        for one in query.inputs:
+            kinds = [f"{names[name[0]]} {kind}" for name, kind in one.fields[1:]]
+            columns[one.source] = ", ".join(kinds)
+    return columns

@@ -96,7 +96,7 @@ BUNDLES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "spark-stages": ("queries", "spark", ("form=stages",)),
     "kafka": ("pairs", "kafka", ()),
     "nebulastream": ("pairs", "nebulastream", ()),
-    "nebulastream-0.x": ("pairs", "nebulastream", ("nes_version=0.x",)),
+    "nebulastream-queries": ("queries", "nebulastream", ()),
 }
 """Kind of problems, engine and settings of each translation; none depends on this machine."""
 TRANSLATED = {

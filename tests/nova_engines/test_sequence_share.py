@@ -6,6 +6,7 @@ The engines' own ways through it, with cuts of random plans, are in their end-to
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -16,10 +17,11 @@ import pytest
 from needs import skip_or_fail
 
 from nova_core.errors import NovaError
-from nova_core.model.partitioner import partition_of
+from nova_core.model.partitioner import partition_of, reached
 from nova_engines.compiling import compiler
+from nova_engines.flow_of_plan import interval
 from nova_engines.installing import java
-from nova_nebulastream.partitions import share
+from nova_nebulastream.expressions import within
 from nova_spark.extension import build
 from nova_spark.home import spark_home
 
@@ -58,8 +60,23 @@ def test_python(rates: list[float]) -> None:
     wanted = [expected(one, rates) for one in numbers]
     assert partition_of(np.array(numbers, np.int64), np.array(rates)).tolist() == wanted
     for partition in range(len(rates)):
-        part = share(np.array(rates), partition, partition + 1)
-        assert [part.holds(one) for one in numbers] == [one == partition for one in wanted]
+        ends = reached(np.array(rates)).tolist()
+        low, high = interval(ends, partition, partition + 1)
+        condition = within("seq", [low], [high])
+        assert [in_sql(condition, one) for one in numbers] == [one == partition for one in wanted]
+
+
+class Unsigned(int):
+    """A UINT64 of NebulaStream, which is one of C++: products wrap."""
+
+    def __mul__(self, other: int) -> Unsigned:
+        return Unsigned(int(self) * int(other) % 2**64)
+
+
+def in_sql(condition: str, sequence: int) -> bool:
+    """What NebulaStream cuts by."""
+    text = re.sub(r"UINT64\((\d+)\)", r"\1", condition).replace("AND", "and")
+    return bool(eval(text or "True", {"seq": Unsigned(sequence)}))
 
 
 SCALA = """

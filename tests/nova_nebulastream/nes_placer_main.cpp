@@ -11,15 +11,17 @@ int main(int, char** arguments)
 {
     auto catalog = std::make_shared<WorkerCatalog>();
     std::map<uint64_t, LogicalOperator> operators;
+    uint64_t last = 0;
     std::string word;
     while (std::cin >> word)
     {
         if (word == "worker")
         {
             std::string host;
-            size_t most = 0;
+            std::string most;
             std::cin >> host >> most;
-            catalog->most[Host(host)] = most;
+            const bool limited = most != "unlimited";
+            catalog->most[Host(host)] = limited ? Capacity(CapacityKind::Limited{std::stoul(most)}) : CapacityKind::Unlimited{};
             catalog->topology.down[Host(host)];
         }
         else if (word == "link")
@@ -31,7 +33,7 @@ int main(int, char** arguments)
         }
         else
         {
-            // operator KIND ID HOST NAME INPUTS...; operators come after their inputs.
+            // operator KIND ID HOST NAME INPUTS...; operators come after their inputs, the sink last.
             LogicalOperator made;
             std::string host;
             size_t inputs = 0;
@@ -43,10 +45,11 @@ int main(int, char** arguments)
                 std::cin >> input;
                 made.children.push_back(operators.at(input));
             }
+            last = made.id;
             operators.insert_or_assign(made.id, made);
         }
     }
-    LogicalPlan plan(0, {operators.rbegin()->second});
+    LogicalPlan plan(0, {operators.at(last)});
     try
     {
         NovaOperatorPlacer(catalog, arguments[1]).apply(plan);

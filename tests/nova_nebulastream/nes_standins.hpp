@@ -1,4 +1,5 @@
-// Stand-ins of the few engine types that NovaOperatorPlacer uses, as the engine's guide describes them.
+// Stand-ins of the few engine types that NovaOperatorPlacer uses. Each names the header of the engine (revision 2e2cb0d0e1) whose
+// declaration it stands for; with NOVA_NES_BUILD the hook is compiled against these headers.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,12 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace NES
 {
+// Identifiers/Identifiers.hpp: Host
 struct Host
 {
     std::string name;
@@ -22,7 +25,9 @@ struct Host
     auto operator<=>(const Host&) const = default;
     friend std::ostream& operator<<(std::ostream& out, const Host& host) { return out << host.name; }
 };
+// Identifiers/Identifiers.hpp: OperatorId
 using OperatorId = uint64_t;
+// Util/Pointers.hpp: SharedPtr
 template <class T>
 using SharedPtr = std::shared_ptr<T>;
 }
@@ -54,14 +59,17 @@ std::string format(const std::string& text, const T&... values)
 
 namespace NES
 {
+// ErrorHandling.hpp: PlacementFailure
 struct PlacementFailure : std::runtime_error
 {
     using std::runtime_error::runtime_error;
 };
+// Traits/PlacementTrait.hpp: PlacementTrait
 struct PlacementTrait
 {
     Host onNode;
 };
+// Traits/TraitSet.hpp: tryInsert
 struct TraitSet
 {
     std::optional<PlacementTrait> placement;
@@ -75,16 +83,19 @@ struct TraitSet
         return added;
     }
 };
+// Sources/SourceDescriptor.hpp, Sinks/SinkDescriptor.hpp: getHost
 struct Descriptor
 {
     Host host;
     [[nodiscard]] Host getHost() const { return host; }
 };
+// Operators/Sources/SourceDescriptorLogicalOperator.hpp: getSourceDescriptor
 struct SourceDescriptorLogicalOperator
 {
     Descriptor descriptor;
     [[nodiscard]] Descriptor getSourceDescriptor() const { return descriptor; }
 };
+// Operators/Sinks/SinkLogicalOperator.hpp: getSinkName, getSinkDescriptor
 struct SinkLogicalOperator
 {
     std::string name;
@@ -92,10 +103,14 @@ struct SinkLogicalOperator
     [[nodiscard]] std::string getSinkName() const { return name; }
     [[nodiscard]] const std::optional<Descriptor>& getSinkDescriptor() const { return descriptor; }
 };
-struct SelectionLogicalOperator
+// Operators/Windows/JoinLogicalOperator.hpp, WindowedAggregationLogicalOperator.hpp, Operators/UnionLogicalOperator.hpp
+struct JoinLogicalOperator
 {
 };
-struct JoinLogicalOperator
+struct WindowedAggregationLogicalOperator
+{
+};
+struct UnionLogicalOperator
 {
 };
 template <class T>
@@ -105,6 +120,7 @@ struct Typed
     [[nodiscard]] const T& get() const { return value; }
 };
 
+// Operators/LogicalOperator.hpp: getId, getChildren, getTraitSet, withTraitSet, withChildren, tryGetAs
 class LogicalOperator
 {
 public:
@@ -144,16 +160,22 @@ inline std::optional<Typed<SinkLogicalOperator>> LogicalOperator::tryGetAs() con
     return kind == "sink" ? std::optional(Typed<SinkLogicalOperator>{{name, Descriptor{host}}}) : std::nullopt;
 }
 template <>
-inline std::optional<Typed<SelectionLogicalOperator>> LogicalOperator::tryGetAs() const
-{
-    return kind == "selection" ? std::optional(Typed<SelectionLogicalOperator>{}) : std::nullopt;
-}
-template <>
 inline std::optional<Typed<JoinLogicalOperator>> LogicalOperator::tryGetAs() const
 {
     return kind == "join" ? std::optional(Typed<JoinLogicalOperator>{}) : std::nullopt;
 }
+template <>
+inline std::optional<Typed<WindowedAggregationLogicalOperator>> LogicalOperator::tryGetAs() const
+{
+    return kind == "aggregation" ? std::optional(Typed<WindowedAggregationLogicalOperator>{}) : std::nullopt;
+}
+template <>
+inline std::optional<Typed<UnionLogicalOperator>> LogicalOperator::tryGetAs() const
+{
+    return kind == "union" ? std::optional(Typed<UnionLogicalOperator>{}) : std::nullopt;
+}
 
+// Plans/LogicalPlan.hpp: getQueryId, getRootOperators
 class LogicalPlan
 {
     std::vector<LogicalOperator> roots;
@@ -164,6 +186,7 @@ public:
     [[nodiscard]] const std::vector<LogicalOperator>& getRootOperators() const { return roots; }
 };
 
+// NetworkTopology.hpp: contains, findPaths
 class NetworkTopology
 {
 public:
@@ -190,16 +213,29 @@ public:
         return {};
     }
 };
-struct Worker
+// WorkerConfig.hpp: Capacity, maxOperators
+namespace CapacityKind
 {
-    size_t maxOperators;
+struct Unlimited
+{
 };
+struct Limited
+{
+    size_t value;
+};
+}
+using Capacity = std::variant<CapacityKind::Unlimited, CapacityKind::Limited>;
+struct WorkerConfig
+{
+    Capacity maxOperators;
+};
+// WorkerCatalog.hpp: getTopology, getWorker
 class WorkerCatalog
 {
 public:
     NetworkTopology topology;
-    std::map<Host, size_t> most;
+    std::map<Host, Capacity> most;
     [[nodiscard]] NetworkTopology getTopology() const { return topology; }
-    [[nodiscard]] std::optional<Worker> getWorker(const Host& host) const { return Worker{most.at(host)}; }
+    [[nodiscard]] std::optional<WorkerConfig> getWorker(const Host& host) const { return WorkerConfig{most.at(host)}; }
 };
 }

@@ -1,28 +1,41 @@
-"""The hook for NebulaStream's optimizer, compiled against stand-ins of the engine's types.
+"""The hook for NebulaStream's optimizer.
 
-It was never compiled against the engine; what is tested are its decisions and its errors.
+Its decisions and errors are tested with stand-ins of the engine's types. `NOVA_NES_BUILD` names a
+build directory of the engine, with ``compile_commands.json``: then the hook is also compiled
+against the engine's own headers, with `NOVA_NES_RUN` before the compiler's command (such as
+``chroot DIRECTORY``).
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from needs import skip_or_fail
-from nes_placer import ORDERS, Operators, operators_of
-from nes_plans import nes_plan
-
-from nova_nebulastream.translate import translate
-from nova_nebulastream.views import views
 
 HERE = Path(__file__).parent
 CODE = HERE.parents[1] / "adapters" / "nova_nebulastream" / "cpp"
-KINDS = {"filter": "selection"}
+# A cut join whose result an aggregate takes, from two instances: the sink is operator 0.
+QUERY = [
+    "operator source 9 a - 0",
+    "operator watermark 8 - - 1 9",
+    "operator selection 7 - - 1 8",
+    "operator source 6 b - 0",
+    "operator join 5 - - 2 7 6",
+    "operator projection 4 - - 1 5",
+    "operator source 3 a - 0",
+    "operator union 2 - - 2 4 3",
+    "operator aggregation 1 - - 1 2",
+    "operator sink 0 d OUT 1 1",
+]
+WORKERS = [f"worker {name} unlimited" for name in "abcd"]
+LINKS = ["link a c", "link b c", "link c d", "link a d"]
 
 
 @pytest.fixture(scope="module")
@@ -44,91 +57,90 @@ def placer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build / "placer"
 
 
-def run(placer: Path, workers: list[str], operators: list[str], plan: Path) -> dict[int, str]:
-    done = subprocess.run(
-        [placer, plan], input="\n".join([*workers, *operators]), capture_output=True, text=True
-    )
+def run(placer: Path, lines: list[str], plan: Path) -> dict[int, str]:
+    done = subprocess.run([placer, plan], input="\n".join(lines), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return {int(k): v for k, v in (line.split() for line in done.stdout.splitlines())}
 
 
-def described(document: dict[str, Any], operators: Operators) -> list[str]:
-    """The query as `nes_placer_main.cpp` reads it."""
-    left, right = document["physical"]
-    sink = document["sinks"][0]
-    hosts = {"source left": left["host"], "source right": right["host"], "sink": sink["host"]}
-    number = {name: i for i, name in enumerate(operators)}
-    lines = []
-    for name, inputs in operators.items():
-        kind = KINDS.get(name.split()[0], name.split()[0])
-        named = sink["name"].upper() if name == "sink" else "-"
-        ins = " ".join(str(number[one]) for one in inputs)
-        host = hosts.get(name, "-")
-        lines.append(f"operator {kind} {number[name]} {host} {named} {len(inputs)} {ins}")
-    return lines
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_operators_are_where_the_plan_has_them(
-    placer: Path, tmp_path: Path, order: tuple[str, str]
-) -> None:
-    """With room on every worker, where the engine by itself would choose."""
-    plan = nes_plan(3)
-    translate(plan, plan.problem, tmp_path / "out")
-    documents = [
-        yaml.safe_load(file.read_text()) for file in sorted((tmp_path / "out/topologies").iterdir())
-    ]
-    hosts = {one["host"] for document in documents for one in document["workers"]}
-    cut = 0
-    for view, document in zip(views(plan, plan.problem), documents, strict=True):
-        workers = [f"worker {host} 10" for host in hosts]
-        for one in document["workers"]:
-            workers += [f"link {one['host']} {to}" for to in one.get("downstream", ())]
-        operators = operators_of(document, order)
-        found = run(placer, workers, described(document, operators), tmp_path / "out/placement.txt")
-        at = dict(zip(operators, (found[i] for i in range(len(operators))), strict=True))
-        host = {node: f"10.0.0.{node.removeprefix('n ')}:8080" for node in view.nodes}
-        assert {at[name] for name in ("join", "all", "select")} == {host[view.node]}
-        assert at["sink"] == host[view.sink]
-        for one in view.inputs:
-            assert at[f"source {one.side}"] == host[one.node]
-            if not one.share.whole:
-                cut += 1
-                assert at[f"filter {one.side}"] == host[one.node]
-            # Between a selection and its source all is with the source; above it, with the join.
-            below = not one.share.whole and order[0] == "watermark"
-            assert at[f"watermark {one.side}"] == host[one.node if below else view.node]
-    assert cut
-
-
-def test_what_cannot_be_placed_is_refused(placer: Path, tmp_path: Path) -> None:
-    workers = ["worker a 1", "worker b 9", "worker c 9", "link a b", "link b c"]
-    query = [
-        "operator source 0 a - 0",
-        "operator selection 1 - - 1 0",
-        "operator source 2 a - 0",
-        "operator join 3 - - 2 1 2",
-        "operator sink 4 c OUT 1 3",
-    ]
+def test_operators_are_where_the_plan_has_them(placer: Path, tmp_path: Path) -> None:
+    """A union is with what takes from it; what is added runs where its input is produced."""
     plan = tmp_path / "placement.txt"
+    plan.write_text("OTHER a\n\nOUT d c\n")
+    assert run(placer, [*WORKERS, *LINKS, *QUERY], plan) == {
+        0: "d",
+        1: "d",
+        2: "d",
+        3: "a",
+        4: "c",
+        5: "c",
+        6: "b",
+        7: "a",
+        8: "a",
+        9: "a",
+    }
+    plan.write_text("OUT d d\n")
+    assert run(placer, [*WORKERS, *LINKS, *QUERY], plan)[5] == "d"
 
-    def refused(text: str, workers: list[str] = workers, query: list[str] = query) -> str:
-        plan.write_text(text)
-        with pytest.raises(RuntimeError) as failure:
-            run(placer, workers, query, plan)
-        return str(failure.value)
 
-    plan.write_text("OUT b\n")
-    assert run(placer, workers, query, plan) == {0: "a", 1: "a", 2: "a", 3: "b", 4: "c"}
-    assert "sink OUT: not in Nova's plan" in refused("OTHER b\n")
-    assert "line 2: expected the name of a sink, once" in refused("OUT b\nOUT c\n")
-    assert "line 1: expected the name of a sink, once, and a worker" in refused("OUT\n")
-    assert "operator 3: there is no worker d" in refused("OUT d\n")
-    assert "no path from a to b" in refused("OUT b\n", [*workers[:3], "link b c", "link a c"])
-    assert "worker a: 1 operators, at most 0" in refused("OUT b\n", ["worker a 0", *workers[1:]])
-    joinless = ["operator source 0 a - 0", "operator sink 4 c OUT 1 0"]
-    assert "the query has no join" in refused("OUT b\n", query=joinless)
+def test_a_query_without_joins_stays_with_its_source(placer: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "placement.txt"
+    plan.write_text("OUT\n")
+    query = ["operator source 2 a - 0", "operator selection 1 - - 1 2", "operator sink 0 d OUT 1 1"]
+    assert run(placer, [*WORKERS, *LINKS, *query], plan) == {0: "d", 1: "a", 2: "a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "complaint"),
+    [
+        ("OTHER b\n", [*WORKERS, *LINKS], "sink OUT: not in Nova's plan"),
+        ("OUT d c\nOUT d d\n", [*WORKERS, *LINKS], "line 2: sink OUT is there twice"),
+        ("OUT d\n", [*WORKERS, *LINKS], "the query has more than the 1 joins and aggregations"),
+        ("OUT d c c\n", [*WORKERS, *LINKS], "the plan has 3 joins and aggregations, the query 2"),
+        ("OUT d e\n", [*WORKERS, *LINKS], "there is no worker e"),
+        ("OUT d c\n", [*WORKERS, *LINKS[:1], *LINKS[2:]], "no path from b to c"),
+        (
+            "OUT d c\n",
+            ["worker a 1", *WORKERS[1:], *LINKS],
+            "worker a: 2 operators, at most 1 may run there",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_is_refused(
+    placer: Path, tmp_path: Path, text: str, lines: list[str], complaint: str
+) -> None:
+    plan = tmp_path / "placement.txt"
+    plan.write_text(text)
+    with pytest.raises(RuntimeError, match=re.escape(complaint)):
+        run(placer, [*lines, *QUERY], plan)
     plan.unlink()
     with pytest.raises(RuntimeError, match="cannot be read"):
-        run(placer, workers, query, plan)
+        run(placer, [*lines, *QUERY], plan)
+
+
+def test_it_compiles_against_the_engine_itself(tmp_path: Path) -> None:
+    build = os.environ.get("NOVA_NES_BUILD", "")
+    if not build:
+        pytest.skip("NOVA_NES_BUILD names no build directory of NebulaStream")
+    commands = json.loads((Path(build) / "compile_commands.json").read_text())
+    one = next(each for each in commands if each["file"].endswith("BottomUpPlacement.cpp"))
+    words = [w for w in shlex.split(one["command"]) if Path(w).name != "ccache"]
+    # It may be another root in which the compiler runs.
+    scratch = Path(build) / f"nova-hook-{tmp_path.name}"
+    (scratch / "Placement").mkdir(parents=True)
+    try:
+        shutil.copy(CODE / "NovaPlacement.hpp", scratch / "Placement")
+        shutil.copy(CODE / "NovaPlacement.cpp", scratch)
+        words[words.index(one["file"])] = str(scratch / "NovaPlacement.cpp")
+        words[words.index("-o") + 1] = str(scratch / "NovaPlacement.o")
+        words.insert(1, f"-I{scratch}")
+        command = f"cd {shlex.quote(one['directory'])} && {shlex.join(words)}"
+        done = subprocess.run(
+            [*shlex.split(os.environ.get("NOVA_NES_RUN", "")), "sh", "-c", command],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    finally:
+        shutil.rmtree(scratch)

@@ -2,18 +2,23 @@
 
 #include <cstddef>
 #include <fstream>
+#include <ranges>
 #include <sstream>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <Identifiers/Identifiers.hpp>
 #include <Operators/LogicalOperator.hpp>
-#include <Operators/SelectionLogicalOperator.hpp>
 #include <Operators/Sinks/SinkLogicalOperator.hpp>
 #include <Operators/Sources/SourceDescriptorLogicalOperator.hpp>
+#include <Operators/UnionLogicalOperator.hpp>
 #include <Operators/Windows/JoinLogicalOperator.hpp>
+#include <Operators/Windows/WindowedAggregationLogicalOperator.hpp>
 #include <Traits/PlacementTrait.hpp>
 #include <ErrorHandling.hpp>
 #include <NetworkTopology.hpp>
+#include <WorkerConfig.hpp>
 #include <fmt/format.h>
 
 namespace NES
@@ -23,60 +28,66 @@ namespace
 
 using Placement = std::unordered_map<OperatorId, Host>;
 
-bool hasJoin(const LogicalOperator& op)
+/// Gives hosts to operators, from the sink down.
+class Placer
 {
-    if (op.tryGetAs<JoinLogicalOperator>())
+    const std::vector<std::string>& planned;
+    size_t next = 0;
+    Placement placement;
+
+    /// Where an operator runs that receives from this one.
+    const Host& place(const LogicalOperator& op, const Host& consumer)
     {
-        return true;
-    }
-    for (const auto& child : op.getChildren())
-    {
-        if (hasJoin(child))
+        if (const auto source = op.tryGetAs<SourceDescriptorLogicalOperator>())
         {
-            return true;
+            return put(op, source->get().getSourceDescriptor().getHost());
+        }
+        if (op.tryGetAs<JoinLogicalOperator>() || op.tryGetAs<WindowedAggregationLogicalOperator>())
+        {
+            if (next == planned.size())
+            {
+                throw PlacementFailure(fmt::format("the query has more than the {} joins and aggregations of the plan", next));
+            }
+            const auto& here = put(op, Host(planned.at(next++)));
+            placeChildren(op, here);
+            return here;
+        }
+        if (op.tryGetAs<UnionLogicalOperator>())
+        {
+            placeChildren(op, consumer);
+            return put(op, consumer);
+        }
+        if (op.getChildren().size() != 1)
+        {
+            throw PlacementFailure(fmt::format("operator {}: has {} inputs, and is no join or union", op.getId(), op.getChildren().size()));
+        }
+        return put(op, place(op.getChildren().front(), consumer));
+    }
+
+    void placeChildren(const LogicalOperator& op, const Host& here)
+    {
+        for (const auto& child : op.getChildren())
+        {
+            place(child, here);
         }
     }
-    return false;
-}
 
-Host sourceHost(const LogicalOperator& op)
-{
-    if (const auto source = op.tryGetAs<SourceDescriptorLogicalOperator>())
-    {
-        return source->get().getSourceDescriptor().getHost();
-    }
-    if (op.getChildren().size() != 1)
-    {
-        throw PlacementFailure(fmt::format("operator {}: below a join there is more than one way to a source", op.getId()));
-    }
-    return sourceHost(op.getChildren().front());
-}
+    const Host& put(const LogicalOperator& op, const Host& host) { return placement.emplace(op.getId(), host).first->second; }
 
-/// One input of a join: a selection and all below it is on the source's host, the rest on the join's.
-void placeInput(const LogicalOperator& op, const Host& join, bool belowSelection, Placement& placement)
-{
-    const bool atSource = belowSelection || op.tryGetAs<SelectionLogicalOperator>() || op.tryGetAs<SourceDescriptorLogicalOperator>();
-    placement.emplace(op.getId(), atSource ? sourceHost(op) : join);
-    for (const auto& child : op.getChildren())
-    {
-        placeInput(child, join, atSource, placement);
-    }
-}
+public:
+    explicit Placer(const std::vector<std::string>& planned) : planned(planned) { }
 
-/// The join and what is above it, but for the sink, are on the join's host.
-void placeAbove(const LogicalOperator& op, const Host& join, Placement& placement)
-{
-    if (!hasJoin(op))
+    Placement place(const LogicalOperator& sink, const SinkLogicalOperator& described)
     {
-        placeInput(op, join, false, placement);
-        return;
+        const Host host = put(sink, described.getSinkDescriptor()->getHost());
+        placeChildren(sink, host);
+        if (next != planned.size())
+        {
+            throw PlacementFailure(fmt::format("the plan has {} joins and aggregations, the query {}", planned.size(), next));
+        }
+        return std::move(placement);
     }
-    placement.emplace(op.getId(), join);
-    for (const auto& child : op.getChildren())
-    {
-        placeAbove(child, join, placement);
-    }
-}
+};
 
 void checkPaths(const LogicalOperator& op, const Placement& placement, const NetworkTopology& topology)
 {
@@ -135,15 +146,18 @@ NovaOperatorPlacer::NovaOperatorPlacer(SharedPtr<const WorkerCatalog> catalog, c
     {
         std::istringstream words(line);
         std::string sink;
-        std::string host;
-        std::string rest;
-        if (line.empty())
+        if (!(words >> sink))
         {
             continue;
         }
-        if (!(words >> sink >> host) || words >> rest || !joinHosts.emplace(sink, host).second)
+        std::vector<std::string> hosts;
+        for (std::string host; words >> host;)
         {
-            throw PlacementFailure(fmt::format("{}: line {}: expected the name of a sink, once, and a worker", planFile, number));
+            hosts.push_back(host);
+        }
+        if (!plannedHosts.emplace(sink, std::move(hosts)).second)
+        {
+            throw PlacementFailure(fmt::format("{}: line {}: sink {} is there twice", planFile, number, sink));
         }
     }
 }
@@ -157,21 +171,12 @@ void NovaOperatorPlacer::apply(LogicalPlan& logicalPlan) const
         throw PlacementFailure("the query has no sink on a worker");
     }
     const auto name = fmt::format("{}", sink->get().getSinkName());
-    const auto planned = joinHosts.find(name);
-    if (planned == joinHosts.end())
+    const auto planned = plannedHosts.find(name);
+    if (planned == plannedHosts.end())
     {
         throw PlacementFailure(fmt::format("sink {}: not in Nova's plan", name));
     }
-    if (!hasJoin(root))
-    {
-        throw PlacementFailure(fmt::format("sink {}: the query has no join", name));
-    }
-    Placement placement;
-    placement.emplace(root.getId(), sink->get().getSinkDescriptor()->getHost());
-    for (const auto& child : root.getChildren())
-    {
-        placeAbove(child, Host(planned->second), placement);
-    }
+    const auto placement = Placer(planned->second).place(root, sink->get());
     const auto topology = workerCatalog->getTopology();
     for (const auto& [id, host] : placement)
     {
@@ -185,10 +190,11 @@ void NovaOperatorPlacer::apply(LogicalPlan& logicalPlan) const
     countOperators(root, placement, count);
     for (const auto& [host, operators] : count)
     {
-        const size_t most = workerCatalog->getWorker(host).value().maxOperators;
-        if (operators > most)
+        const auto capacity = workerCatalog->getWorker(host).value().maxOperators;
+        const auto* const limited = std::get_if<CapacityKind::Limited>(&capacity);
+        if (limited != nullptr && operators > limited->value)
         {
-            throw PlacementFailure(fmt::format("worker {}: {} operators, at most {} may run there", host, operators, most));
+            throw PlacementFailure(fmt::format("worker {}: {} operators, at most {} may run there", host, operators, limited->value));
         }
     }
     logicalPlan = LogicalPlan(logicalPlan.getQueryId(), {withPlacement(root, placement)});
