@@ -13,6 +13,7 @@ import yaml
 
 from nova_core.errors import NovaError
 from nova_core.io.safe_files import write_text
+from nova_core.io.syntax import parse
 from nova_engines.documents import from_json, read, to_json
 from nova_engines.names import OWN_JOBS
 from nova_engines.verification import Verification
@@ -63,12 +64,7 @@ class Bundle:
         """The topology of a query, as its file has it: sources and sinks may have been changed."""
         name = f"{file_name(self.planned.queries[number], number)}.yaml"
         path = self.directory / "topologies" / name
-        try:
-            document = yaml.safe_load(path.read_text("utf-8"))
-        except OSError as error:
-            raise NovaError(f"{path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise NovaError(f"{path}: is no YAML: {error}") from error
+        document = parse(path, NovaError)
         if not isinstance(document, dict) or not isinstance(document.get("workers"), list):
             raise NovaError(f"{path}: expected the topology of a query, with workers")
         return document

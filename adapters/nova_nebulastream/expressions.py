@@ -24,10 +24,17 @@ class Value:
     Attributes:
         sql: its text, in brackets where it has several parts.
         type: as NebulaStream calls it.
+        conjuncts: of a condition, what all has to hold; none where it is one alone.
     """
 
     sql: str
     type: str
+    conjuncts: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What all has to hold."""
+        return self.conjuncts or (self.sql,)
 
 
 def expression(program: Program, columns: Sequence[Value]) -> Value:
@@ -73,7 +80,8 @@ def _float(value: Value) -> str:
 
 def _binary(sign: str, left: Value, right: Value) -> Value:
     if sign in ("AND", "OR"):
-        return Value(f"({left.sql} {sign} {right.sql})", BOOLEAN)
+        both = (*left.parts, *right.parts) if sign == "AND" else ()
+        return Value(f"({left.sql} {sign} {right.sql})", BOOLEAN, both)
     if sign in ("+", "-", "*", "/"):
         # Of whole numbers, only a quotient is no whole number.
         whole = left.type == right.type == INT and sign != "/"

@@ -236,7 +236,11 @@ class _Query:
 
     def __post_init__(self) -> None:
         self.known = {one.name: one for one in self.flow.operators}
-        cuts = [one for one in self.flow.operators if one.kind in (CUT, SELECT)]
+        cuts = [
+            one
+            for one in self.flow.operators
+            if one.kind in (CUT, SELECT) and not _is_whole(one)
+        ]
         self.numbered = any(not one.hashed or one.hot for one in cuts)
         self.hashed = any(one.hashed for one in cuts)
 
@@ -274,9 +278,9 @@ class _Query:
             }
         names = {"event_time": stream.time}
         for number, column in enumerate(self.sink.columns):
-            name = identifier(column).lower()
-            # Names of columns may be equal without their streams, or be words of the language.
-            names[f"c{number}_{name}"] = stream.columns[number]
+            # Names may be equal but for their streams, or be words of the language.
+            name = identifier(column.rpartition(".")[2]).strip("_")
+            names[f"{name}_{number}"] = stream.columns[number]
         if self.spans:
             for number, (oldest, newest) in enumerate(stream.spans):
                 names[f"oldest_{number}"], names[f"newest_{number}"] = oldest, newest
@@ -430,9 +434,10 @@ class _Query:
             return self._pair(one, left, right, n)
         keys = [(left.columns[a], right.columns[b]) for a, b in one.keys]
         both = [*left.values(), *right.values()]
-        condition = expression(one.programs[0], both).sql if one.programs else ""
-        where = [condition] if condition and keys else []
-        on = " AND ".join(f"{a} = {b}" for a, b in keys) or condition
+        compared = [f"({a} = {b})" for a, b in keys]
+        parts = expression(one.programs[0], both).parts if one.programs else ()
+        where = [part for part in parts if part not in compared] if keys else []
+        on = " AND ".join(compared or parts)
         if not on:
             raise NovaError(
                 f"{one.name}: compares nothing, and a join of NebulaStream needs a condition"
@@ -614,8 +619,15 @@ def _window(size: int, slide: int, *times: str) -> str:
     return f"SLIDING ({at}, SIZE {size} MS, ADVANCE BY {slide} MS)"
 
 
+def _is_whole(one: Operator) -> bool:
+    """Whether a cut passes everything."""
+    return one.low == (0.0,) and one.high[0] > 1
+
+
 def _partitions(one: Operator, below: _Stream) -> str:
     """The condition that a tuple is of a cut's partitions."""
+    if _is_whole(one):
+        return ""
     if not one.hashed:
         return within(below.number, one.low, one.high)
     number = "UINT64(0)"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from nova_core.errors import NovaError
+from nova_core.io.syntax import parse
 from nova_engines.bundle import comment, read_options, script, words, write_bundle
 from nova_engines.documents import to_json
 from nova_engines.flow import Match
@@ -155,12 +154,7 @@ def _reads(problem: Problem, options: Options) -> topologies.Reads:
 def _own_sources(path: str) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     if not path:
         return {}
-    try:
-        document = yaml.safe_load(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise NovaError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise NovaError(f"{path}: is no YAML: {error}") from error
+    document = parse(Path(path), NovaError)
     known = {"type", "source_config", "parser_config"}
     if not isinstance(document, Mapping) or not all(
         isinstance(one, Mapping) and "type" in one and one.keys() <= known
