@@ -75,7 +75,7 @@ def _float(value: Value) -> str:
     if value.type == FLOAT:
         return value.sql
     number = re.fullmatch(r"INT64\((-?\d+)\)", value.sql)
-    return f"FLOAT64({number[1]})" if number else f"CAST({value.sql} AS FLOAT64)"
+    return f"FLOAT64({number[1]})" if number else f"CASTTOTYPE({value.sql} AS FLOAT64)"
 
 
 def _binary(sign: str, left: Value, right: Value) -> Value:

@@ -569,7 +569,7 @@ class _Query:
         values, at = below.values(), len(one.groups)
 
         def add(function: str, of: Value) -> None:
-            outer = "CAST({} AS INT64)" if function == "COUNT" or of.type == INT else "{}"
+            outer = "CASTTOTYPE({} AS INT64)" if function == "COUNT" or of.type == INT else "{}"
             found.append((Value(f"{function}({of.sql})", of.type), outer))
 
         for function, program in zip(one.functions, one.programs, strict=True):
@@ -609,7 +609,7 @@ class _Query:
 
 
 def _as_float(sql: str) -> str:
-    return f"CAST({sql} AS FLOAT64)"
+    return f"CASTTOTYPE({sql} AS FLOAT64)"
 
 
 def _window(size: int, slide: int, *times: str) -> str:
@@ -633,7 +633,7 @@ def _partitions(one: Operator, below: _Stream) -> str:
     number = "UINT64(0)"
     for column in (below.columns[i] for i in one.hashed):
         if below.made[column].type == INT:
-            value = f"CAST({column} AS UINT64)"
+            value = f"CASTTOTYPE({column} AS UINT64)"
         elif column in below.hashes:
             value = below.hashes[column]
         else:

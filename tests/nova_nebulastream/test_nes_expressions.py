@@ -71,8 +71,8 @@ def test_texts_of_partitions() -> None:
     ("program", "sql", "kind"),
     [
         (("c:0", "i:3", "+"), "(C0_1 + INT64(3))", INT),
-        (("c:0", "i:3", "/"), "(CAST(C0_1 AS FLOAT64) / FLOAT64(3))", FLOAT),
-        (("c:0", "c:1", "*"), "(CAST(C0_1 AS FLOAT64) * C1_1)", FLOAT),
+        (("c:0", "i:3", "/"), "(CASTTOTYPE(C0_1 AS FLOAT64) / FLOAT64(3))", FLOAT),
+        (("c:0", "c:1", "*"), "(CASTTOTYPE(C0_1 AS FLOAT64) * C1_1)", FLOAT),
         (("c:1", "negative"), "(FLOAT64(0) - C1_1)", FLOAT),
         (("c:1", "abs", "f:2.5", "<="), "(ABS(C1_1) <= FLOAT64(2.5))", "BOOLEAN"),
         (("c:2", "t:it's", "="), "(C2_1 = 'it\\'s')", "BOOLEAN"),

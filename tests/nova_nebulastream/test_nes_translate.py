@@ -99,7 +99,7 @@ def test_whole_queries_read_files_or_what_the_user_says(tmp_path: Path) -> None:
         ({"source": "tcp"}, "option source: 'tcp': expected generator or file"),
         ({"file": "/data/x.csv"}, r"file: '/data/x.csv': expected a path with \{source\} in it"),
         ({"results": '/d"{query}'}, "option results: .*expected a path"),
-        ({"sources": "/nowhere/x.yaml"}, "/nowhere/x.yaml: no such file"),
+        ({"sources": "/nowhere/x.yaml"}, "/nowhere/x.yaml: cannot be read: No such file"),
     ],
 )
 def test_bad_options_leave_nothing(tmp_path: Path, options: dict[str, Any], complaint: str) -> None:
