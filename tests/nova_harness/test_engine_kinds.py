@@ -23,7 +23,7 @@ def test_flink_runs_everything() -> None:
     require("flink", flow.KINDS, [sources.READINGS, sources.KAFKA])
 
 
-@pytest.mark.parametrize("engine", ["flink", "spark", "storm"])
+@pytest.mark.parametrize("engine", ["flink", "nebulastream", "spark", "storm"])
 def test_own_engines_run_queries_of_readings(engine: str) -> None:
     require(engine, ALL, [sources.READINGS])
     if engine == "spark":

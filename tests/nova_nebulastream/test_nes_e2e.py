@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from click.testing import CliRunner
-from needs_nes import need_home, workers
+from needs import skip_or_fail
+from needs_nes import need_home
 from nes_plans import nes_plan
 from nes_queries import forward_plan
 
@@ -24,36 +25,70 @@ from nova_core.errors import NovaError
 from nova_core.io.examples import load_example
 from nova_core.model import Plan, Problem
 from nova_core.strategies import create
-from nova_engines.flow import SOURCE, Match
+from nova_engines.flow import Match
 from nova_engines.flow_of_plan import flow_of
+from nova_harness.engines.nebulastream import NesDeployment
 from nova_nebulastream.bundle import Bundle, file_name
 from nova_nebulastream.client import Cli
 from nova_nebulastream.explained import explained, verify
 from nova_nebulastream.queries import identifier
 from nova_nebulastream.translate import translate
+from nova_testbed.host import Host
+from nova_testbed.hosts import Hosts, connect
+from nova_testbed.inventory import read_inventory
+from nova_testbed.rack import VirtualRack
+from nova_testbed.rack.requirements import missing
 from nova_workloads.queries.readings import connection, load
 from nova_workloads.queries.reference import compare, expected
 
 pytestmark = pytest.mark.e2e
-ADDRESSES = [f"127.0.0.{11 + number}" for number in range(12)]
+HOSTS = 14
+INVENTORY = """
+inventory: 1
+name: {name}
+virtual: true
+defaults: {{cpu: 0.1, memory: 1 GiB}}
+hosts:
+"""
+# On hosts: lines of sources, and results.
+FILES = "/tmp/nova-nes-test"
 START_MS = 1_700_000_000_000
 MATCH = Match(1000, 5, 1)
 ENDED_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A worker on every address."""
-    with workers(need_home(), ADDRESSES, tmp_path_factory.mktemp("nes")):
-        yield
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Hosts with a worker on each: workers listen on all interfaces of a host."""
+    need_home()
+    lacking = missing()
+    if lacking:
+        skip_or_fail(str(lacking))
+    file = tmp_path_factory.mktemp("nes") / "hosts.yaml"
+    rows = [f"  - {{name: n{i}, role: {'worker' if i else 'sink'}}}\n" for i in range(HOSTS)]
+    rows[1] = "  - {name: n1, role: source}\n"
+    file.write_text(INVENTORY.format(name=f"novanes-{os.getpid()}") + "".join(rows))
+    rack = VirtualRack(read_inventory(file))
+    rack.up()
+    try:
+        with connect(rack.reachable()) as connected:
+            deployment = NesDeployment(connected, need_home())
+            deployment.up()
+            yield connected
+            deployment.down()
+    finally:
+        rack.down()
 
 
-def at_home(plan: Plan) -> Plan:
-    """The same plan; its nodes are the workers."""
+def addressed(plan: Plan, hosts: Hosts) -> Plan:
+    """The same plan, whose nodes are the hosts."""
     problem = plan.problem
-    host = np.array([ADDRESSES[i] for i in range(len(problem.nodes))])
+    host = np.array([hosts[f"n{i}"].spec.address for i in range(len(problem.nodes))])
     nodes = replace(problem.nodes, host=host)
     return replace(plan, problem=replace(problem, nodes=nodes))
+
+
+PATHS = {"file": f"{FILES}/{{source}}.csv", "results": f"{FILES}/results-{{query}}.csv"}
 
 
 def nova(*words: str) -> Any:
@@ -80,12 +115,28 @@ def run(bundle: Path) -> None:
     assert nova("stop", str(bundle)).exit_code == 0
 
 
-def rows_of(directory: Path) -> dict[str, list[list[str]]]:
+def put(hosts: Hosts, lines: dict[str, str], scratch: Path) -> None:
+    """Give all hosts the lines of all sources."""
+    (scratch / "lines").mkdir()
+    for source, text in lines.items():
+        (scratch / "lines" / f"{identifier(source)}.csv").write_text(text, "utf-8")
+
+    def give(host: Host) -> None:
+        host.run(f"rm -rf {FILES}")
+        host.put(scratch / "lines", FILES)
+
+    hosts.map(give)
+
+
+def rows_of(directory: Path, hosts: Hosts) -> dict[str, list[list[str]]]:
     """Results of every query, by what it computes."""
     bundle = Bundle(directory)
     found = {}
+    by_address = {host.spec.address: host for host in hosts}
     for number, query in enumerate(bundle.planned.queries):
         path = directory / f"results-{file_name(query, number)}.csv"
+        sink = by_address[bundle.planned.addresses[query.top.node]]
+        sink.get(f"{FILES}/{path.name}", path)
         rows = list(csv.reader(path.read_text().splitlines()))
         # The first line names the fields.
         assert len(rows[0]) == len(query.fields)
@@ -120,65 +171,54 @@ def pairs_of(plan: Plan) -> Counter[tuple[Any, ...]]:
     return wanted
 
 
-def assert_pairs_come(plan: Plan, directory: Path) -> None:
-    plan = at_home(plan)
-    directory.mkdir()
-    for source, rate in zip(plan.problem.sources.ids, plan.problem.sources.rate, strict=True):
-        lines = [",".join(map(str, one)) for one in tuples(float(rate), round(5 * rate))]
-        (directory / f"{identifier(str(source))}.csv").write_text("\n".join(lines) + "\n")
+def assert_pairs_come(plan: Plan, hosts: Hosts, directory: Path) -> None:
+    plan = addressed(plan, hosts)
+    lines = {
+        str(source): "".join(
+            ",".join(map(str, one)) + "\n" for one in tuples(float(rate), round(5 * rate))
+        )
+        for source, rate in zip(plan.problem.sources.ids, plan.problem.sources.rate, strict=True)
+    }
+    put(hosts, lines, directory)
     bundle = directory / "bundle"
-    translate(
-        plan,
-        plan.problem,
-        bundle,
-        source="file",
-        keys=MATCH.keys,
-        file=str(directory / "{source}.csv"),
-        results=str(bundle / "results-{query}.csv"),
-    )
+    translate(plan, plan.problem, bundle, source="file", keys=MATCH.keys, **PATHS)
     run(bundle)
     sources = {
         one.result: [each.source for each in one.inputs] for one in Bundle(bundle).planned.queries
     }
     came = Counter(
-        (*sources[result], int(row[0]), int(row[1]), int(row[2]), float(row[3]))
-        + (int(row[4]), int(row[5]), float(row[6]))
-        for result, rows in rows_of(bundle).items()
+        (*sources[result], *(float(one) if "." in one else int(one) for one in row))
+        for result, rows in rows_of(bundle, hosts).items()
         for row in rows
     )
     wanted = pairs_of(plan)
     assert wanted and came == wanted
 
 
-def test_the_running_example(cluster: None, tmp_path: Path) -> None:
+def test_the_running_example(hosts: Hosts, tmp_path: Path) -> None:
     problem = load_example("running-example")
-    assert_pairs_come(create("nova").place(problem), tmp_path / "run")
+    assert_pairs_come(create("nova").place(problem), hosts, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("routes", "together"), [(False, False), (True, False), (False, True)])
-def test_cut_joins(cluster: None, tmp_path: Path, seed: int, routes: bool, together: bool) -> None:
+def test_cut_joins(hosts: Hosts, tmp_path: Path, seed: int, routes: bool, together: bool) -> None:
     """Both inputs of some instances are cut, with interior partitions; relays; one node."""
-    assert_pairs_come(nes_plan(seed, routes=routes, together=together), tmp_path / "run")
+    assert_pairs_come(nes_plan(seed, routes=routes, together=together), hosts, tmp_path)
 
 
 # --- whole queries -------------------------------------------------------------------------------
 
 
-def assert_queries_answer(problem: Problem, plan: Plan, directory: Path) -> None:
+def assert_queries_answer(plan: Plan, hosts: Hosts, directory: Path) -> None:
+    plan = addressed(plan, hosts)
+    problem, bundle = plan.problem, directory / "bundle"
     database = connection()
     load(database, problem, directory)
-    bundle = directory / "bundle"
-    translate(
-        plan,
-        problem,
-        bundle,
-        file=str(directory / "lines" / "{source}.csv"),
-        results=str(bundle / "results-{query}.csv"),
-    )
-    write_lines(bundle, plan, directory)
+    translate(plan, problem, bundle, **PATHS)
+    put(hosts, lines_of(Bundle(bundle), problem, directory), directory)
     run(bundle)
-    results = rows_of(bundle)
+    results = rows_of(bundle, hosts)
     for sink in flow_of(plan).sinks:
         query = next(one for one in problem.queries if one.id == sink.query)
         kinds = {"int": int, "float": float, "text": str}
@@ -193,37 +233,33 @@ def assert_queries_answer(problem: Problem, plan: Plan, directory: Path) -> None
         assert told.ok, (query.id, told)
 
 
-def write_lines(bundle: Path, plan: Plan, directory: Path) -> None:
+def lines_of(bundle: Bundle, problem: Problem, directory: Path) -> dict[str, str]:
     """Readings as the bundle's README says."""
-    (directory / "lines").mkdir()
-    columns = {one.id: one.columns for one in plan.problem.streams}
-    stream_of = dict(
-        zip(plan.problem.sources.ids.tolist(), plan.problem.sources.stream.tolist(), strict=True)
-    )
-    for query in Bundle(bundle).planned.queries:
-        for one in query.inputs:
-            with (directory / f"{one.source}.csv").open(encoding="utf-8") as file:
-                readings = list(csv.DictReader(file))
-            letters = [name[0] for name, _ in one.fields]
-            names = [column.name for column in columns[stream_of[one.source]]]
-            lines = []
-            for number, reading in enumerate(readings):
-                fields = [reading["time"], *([str(number)] if "S" in letters else [])]
-                fields += [reading[name] for name in names]
-                hashed = [name for name, kind in one.fields if name[0] == "H"]
-                for name in hashed:
-                    column = int(name[1:].split("_")[0])
-                    fields.append(str(hash(reading[names[column]]) % 2**64))
-                lines.append(",".join(fields))
-            path = directory / "lines" / f"{identifier(one.source)}.csv"
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    columns = {one.id: [column.name for column in one.columns] for one in problem.streams}
+    ids, streams = problem.sources.ids.tolist(), problem.sources.stream.tolist()
+    stream_of = dict(zip(ids, streams, strict=True))
+    found = {}
+    for one in (each for query in bundle.planned.queries for each in query.inputs):
+        with (directory / f"{one.source}.csv").open(encoding="utf-8") as file:
+            readings = list(csv.DictReader(file))
+        names = columns[stream_of[one.source]]
+        hashed = [int(name[1:].split("_")[0]) for name, _ in one.fields if name[0] == "H"]
+        lines = []
+        for number, reading in enumerate(readings):
+            fields = [reading["time"], *([str(number)] if one.fields[1][0][0] == "S" else [])]
+            fields += [reading[name] for name in names]
+            fields += [str(hash(reading[names[column]]) % 2**64) for column in hashed]
+            lines.append(",".join(fields) + "\n")
+        # Queries that cut something read more fields of it than others.
+        found[one.source] = "".join(lines)
+    return found
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_queries(cluster: None, tmp_path: Path, seed: int) -> None:
+def test_random_queries(hosts: Hosts, tmp_path: Path, seed: int) -> None:
     plan = forward_plan(seed, tmp_path)
     try:
-        assert_queries_answer(plan.problem, plan, tmp_path)
+        assert_queries_answer(plan, hosts, tmp_path)
     except NovaError as error:
         assert any(why in str(error) for why in ("tuples and partial results", "so many pieces"))
         pytest.skip(str(error))
@@ -232,9 +268,9 @@ def test_random_queries(cluster: None, tmp_path: Path, seed: int) -> None:
 # --- placement -----------------------------------------------------------------------------------
 
 
-def test_a_wrong_place_is_found(cluster: None, tmp_path: Path) -> None:
+def test_a_wrong_place_is_found(hosts: Hosts, tmp_path: Path) -> None:
     """A dump of another plan's topology: each operator that is elsewhere is named."""
-    plan = at_home(nes_plan(1))
+    plan = addressed(nes_plan(1), hosts)
     moved = replace(plan, instances=replace(plan.instances, node=np.full(len(plan.instances), 6)))
     for name, one in (("planned", plan), ("moved", moved)):
         translate(one, one.problem, tmp_path / name, source="file")
@@ -251,17 +287,13 @@ def test_a_wrong_place_is_found(cluster: None, tmp_path: Path) -> None:
     assert wrong
 
 
-def test_check_names_what_would_be_elsewhere(tmp_path: Path) -> None:
+def test_check_starts_nothing(hosts: Hosts, tmp_path: Path) -> None:
     need_home()
-    plan = at_home(nes_plan(1))
-    bundle = tmp_path / "bundle"
-    translate(plan, plan.problem, bundle, source="file")
-    assert nova("check", str(bundle)).exit_code == 0
-    planned = json.loads((bundle / "queries.json").read_text())
-    # The plan says another node than the topology has.
-    text = json.dumps(planned).replace('"node": "n 7"', '"node": "n 6"')
-    (bundle / "queries.json").write_text(text)
-    done = nova("check", str(bundle))
-    assert done.exit_code == 1 or isinstance(done.exception, NovaError)
-    assert SOURCE  # the flow's kinds are the planned ones
-    assert yaml.safe_load(next((bundle / "topologies").iterdir()).read_text())
+    plan = addressed(nes_plan(1), hosts)
+    translate(plan, plan.problem, tmp_path / "bundle", source="file")
+    done = nova("check", str(tmp_path / "bundle"), "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["ok"]
+    assert not (tmp_path / "bundle" / "started.json").exists()
+    with pytest.raises(NovaError, match="nothing has been started from it"):
+        nova("verify", str(tmp_path / "bundle"))

@@ -27,7 +27,7 @@ from nova_engines.flow import JOIN, SOURCE, Flow
 from nova_engines.flow_of_plan import flow_of
 from nova_engines.names import is_own_job
 from nova_engines.sources import READINGS, REPLAY, Sources
-from nova_engines.verification import RUNNING
+from nova_engines.verification import RUNNING, Verification
 from nova_harness.engines.base import (
     ALL,
     POLL_S,
@@ -38,6 +38,7 @@ from nova_harness.engines.base import (
     RunError,
 )
 from nova_harness.engines.deployment import EngineDeployment
+from nova_harness.results.schema import OperatorCounts
 from nova_nebulastream import client, result_collector, source_server, topologies
 from nova_nebulastream.client import FAILED, UNREACHABLE, Cli, Deployment
 from nova_nebulastream.home import WORKER, NesHome
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
     from nova_core.model.plan import Plan
     from nova_core.model.problem import Problem
     from nova_engines.results import ResultRecords
-    from nova_engines.verification import Verification
     from nova_harness.engines.deployment import Tell
-    from nova_harness.results.schema import OperatorCounts
     from nova_testbed.host import Host
     from nova_testbed.hosts import Hosts
 
@@ -375,6 +374,7 @@ class NesJob:
         self.flow, self.sources = flow, sources
         self.deployment = engine.deployment
         self.noted = Deployment(name, {}, ())
+        self._seen = Verification(())
 
     @property
     def document(self) -> str:
@@ -568,7 +568,8 @@ class NesJob:
 
     def verify(self) -> Verification:
         """By what ``nes-cli`` says of the queries, and what their workers say."""
-        return client.verification(self.engine.cli, self.noted)
+        self._seen = client.verification(self.engine.cli, self.noted)
+        return self._seen
 
     def look(self) -> bool:
         """Whether all its sinks have said that their results are complete."""
@@ -590,9 +591,10 @@ class NesJob:
     def counters(self) -> None:
         """NebulaStream counts no tuples of operators."""
 
-    def operators(self, before: Any, after: Any) -> list[OperatorCounts]:
-        """See `counters`."""
-        return []
+    def operators(self, before: None, after: None) -> list[OperatorCounts]:
+        """Where operators run; their counts are unknown."""
+        places = {row.operator: row.actual for row in self._seen.rows}
+        return [OperatorCounts(name=name, node=node) for name, node in places.items()]
 
     def end(self) -> None:
         """Stop it."""
