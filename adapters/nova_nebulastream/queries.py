@@ -47,7 +47,7 @@ UNION = "union"
 PAIR = {"T": TIME, "S": TIME, "E": TIME, "V": FLOAT}
 # Of a query. What is shared is there once for each that takes it: cuts of several joins of a query
 # multiply.
-MOST_INPUTS = 100
+MOST_INPUTS = 40
 _AGGREGATES = {"count": "COUNT", "sum": "SUM", "min": "MIN", "max": "MAX"}
 
 
@@ -133,12 +133,14 @@ class Query:
         return tuple(one.node for one in self.top.walk() if one.kind in (JOIN, AGGREGATE))
 
 
-def queries(flow: Flow, *, spans: bool = False) -> list[Query]:
+def queries(flow: Flow, *, exact: bool = False) -> list[Query]:
     """The queries that run a flow, in its order.
 
     Args:
         flow: what runs where.
-        spans: whether rows say the event times of the oldest and the newest of their readings.
+        exact: whether results are for `result_collector`: rows say the event times of the oldest
+            and the newest of their readings, and floats, which sinks write with six decimals, are
+            two fields: millionths, and the rest in millionths.
 
     Raises:
         NovaError: for what NebulaStream cannot run.
@@ -147,7 +149,7 @@ def queries(flow: Flow, *, spans: bool = False) -> list[Query]:
     for sink in flow.sinks:
         groups = [sink.inputs] if flow.has_columns else [(name,) for name in sink.inputs]
         found += [
-            _Query(flow, sink, one, len(found) + n, spans).query() for n, one in enumerate(groups)
+            _Query(flow, sink, one, len(found) + n, exact).query() for n, one in enumerate(groups)
         ]
     if not found:
         raise NovaError("plan: nothing runs in it")
@@ -209,10 +211,10 @@ class _Stream:
         return f"SELECT {listed} FROM {self.table}{where}"
 
     def filtered(self, condition: str, kind: str, one: Operator) -> _Stream:
-        """Those of them for which a condition on their fields holds."""
-        passed = replace(self.step, passes=(*self.step.passes, (kind, one.name, self.step.node)))
+        """Those of them for which a condition on their fields holds; none holds for all."""
         if not condition:
-            return replace(self, step=passed)
+            return self
+        passed = replace(self.step, passes=(*self.step.passes, (kind, one.name, self.step.node)))
         if self.plain:
             return replace(self, where=(*self.where, condition), step=passed)
         fields = {name: self.value(name) for name in self.made}
@@ -229,7 +231,7 @@ class _Query:
     sink: Operator
     inputs: Sequence[str]
     index: int
-    spans: bool
+    exact: bool
     sources: list[Input] = field(default_factory=list)
     links: dict[tuple[str, str], None] = field(default_factory=dict)
     count: int = 0
@@ -237,9 +239,7 @@ class _Query:
     def __post_init__(self) -> None:
         self.known = {one.name: one for one in self.flow.operators}
         cuts = [
-            one
-            for one in self.flow.operators
-            if one.kind in (CUT, SELECT) and not _is_whole(one)
+            one for one in self.flow.operators if one.kind in (CUT, SELECT) and not _is_whole(one)
         ]
         self.numbered = any(not one.hashed or one.hot for one in cuts)
         self.hashed = any(one.hashed for one in cuts)
@@ -250,6 +250,8 @@ class _Query:
         stream = self._together(self.inputs, self.sink.node)
         name = f"nova_results_{self.index}"
         names = self._results(stream)
+        if self.exact:
+            stream, names = _split(stream, names)
         sql = f"{stream.text(names)} INTO {name};"
         top = Step(SINK, self.sink.node, self.sink.name, (stream.step,))
         fields = tuple((new, stream.made[old].type) for new, old in names.items())
@@ -281,7 +283,7 @@ class _Query:
             # Names may be equal but for their streams, or be words of the language.
             name = identifier(column.rpartition(".")[2]).strip("_")
             names[f"{name}_{number}"] = stream.columns[number]
-        if self.spans:
+        if self.exact:
             for number, (oldest, newest) in enumerate(stream.spans):
                 names[f"oldest_{number}"], names[f"newest_{number}"] = oldest, newest
         return names
@@ -306,11 +308,24 @@ class _Query:
         if one.kind == PROJECT:
             return self._project(one, below)
         if one.kind == FILTER:
-            condition = expression(one.programs[0], below.values()).sql
-        else:
-            condition = _partitions(one, below)
-        # A select runs where its input is produced, too: queries share nothing on the way.
-        return below.filtered(condition, one.kind, one)
+            return below.filtered(expression(one.programs[0], below.values()).sql, FILTER, one)
+        return below.filtered(_partitions(one, below), CUT, one)
+
+    def _streams(self, name: str) -> list[_Stream]:
+        """What an operator emits, from each of what it receives if it only selects of these."""
+        one = self.known[name]
+        if one.kind != SELECT:
+            return [self._stream(name)]
+        # It selects where its inputs are produced, too: queries share nothing on the way.
+        inputs = [self._stream(each) for each in one.inputs]
+        return [
+            each.filtered(
+                _partitions(one, each),
+                SELECT,
+                replace(one, name=f"{one.name} at {each.step.name}") if len(inputs) > 1 else one,
+            )
+            for each in inputs
+        ]
 
     def _sent(
         self, stream: _Stream, node: str, passed: tuple[tuple[str, str, str], ...] = ()
@@ -322,7 +337,7 @@ class _Query:
 
     def _together(self, names: Sequence[str], node: str) -> _Stream:
         """What several operators emit, where it is needed."""
-        streams = [self._sent(self._stream(name), node) for name in names]
+        streams = [self._sent(one, node) for name in names for one in self._streams(name)]
         if len(streams) == 1:
             return streams[0]
         n, first = self._next(), streams[0]
@@ -606,6 +621,22 @@ class _Query:
             kept.append(name)
             at += 1
         return kept, made
+
+
+def _split(stream: _Stream, names: dict[str, str]) -> tuple[_Stream, dict[str, str]]:
+    """Fields of which every float is two."""
+    made, fields = dict(stream.made), dict[str, str]()
+    for name, field_ in names.items():
+        value = stream.made[field_]
+        if value.type != FLOAT:
+            fields[name] = field_
+            continue
+        million = f"({value.sql} * FLOAT64(1000000))"
+        whole = f"CASTTOTYPE({million} AS INT64)"
+        made[f"{field_}_whole"] = Value(whole, INT)
+        made[f"{field_}_rest"] = Value(f"({million} - {_as_float(whole)})", FLOAT)
+        fields |= {name: f"{field_}_whole", f"{name}_rest": f"{field_}_rest"}
+    return replace(stream, made=made, plain=False), fields
 
 
 def _as_float(sql: str) -> str:

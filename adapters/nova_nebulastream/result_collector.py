@@ -15,12 +15,13 @@ import selectors
 import struct
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 PAIR = struct.Struct("<2i2q2i4q2d")
 ROW = struct.Struct("<2i6q")
-TYPES = {"int": ("q", int), "float": ("d", float), "text": ("q", str)}
+TYPES = {"int": "q", "float": "d", "text": "q"}
 READ_BYTES = 1 << 20
 
 
@@ -31,7 +32,7 @@ class Sink:
         self.path = Path(told["file"])
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.types, self.clock = told["types"], clock
-        self.columns = struct.Struct("<" + "".join(TYPES[kind][0] for kind in self.types))
+        self.columns = struct.Struct("<" + "".join(TYPES[kind] for kind in self.types))
         self.file: BinaryIO = self.path.open("wb")
         texts = f"{self.path}.texts" if "text" in self.types else os.devnull
         self.texts: BinaryIO = Path(texts).open("wb")  # noqa: SIM115 -- closed with the last result
@@ -51,9 +52,9 @@ class Sink:
             sources = (pipe["left"], pipe["right"])
             records = []
             for row in rows:
-                begin, a, ea, va, b, eb, vb = row
+                begin, a, ea, va, rest_a, b, eb, vb, rest_b = row
                 emitted = (int(ea), int(eb))
-                values = (float(va), float(vb))
+                values = (_float(va, rest_a), _float(vb, rest_b))
                 pair = (int(a), int(b))
                 records.append(
                     PAIR.pack(*head, int(begin), now_us, *sources, *pair, *emitted, *values)
@@ -65,11 +66,14 @@ class Sink:
         self.written += len(records)
 
     def _row(self, row: list[str], now_us: int) -> bytes:
-        width = len(self.types)
-        fields = []
-        for kind, text in zip(self.types, row[1 : 1 + width], strict=True):
-            fields.append(self._text(text) if kind == "text" else TYPES[kind][1](text))
-        times = [int(one) for one in row[1 + width :]]
+        texts = iter(row[1:])
+        fields: list[int | float] = []
+        for kind in self.types:
+            if kind == "text":
+                fields.append(self._text(next(texts)))
+            else:
+                fields.append(int(next(texts)) if kind == "int" else _float(*islice(texts, 2)))
+        times = [int(one) for one in texts]
         oldest, newest = min(times[::2]), max(times[1::2])
         spans = (oldest, self._emitted(oldest, now_us), newest, self._emitted(newest, now_us))
         return ROW.pack(-1, 0, int(row[0]), now_us, *spans) + self.columns.pack(*fields)
@@ -94,6 +98,11 @@ class Sink:
             self.file.close()
             self.texts.close()
             Path(f"{self.path}.end").write_text(f"{self.written}\n")
+
+
+def _float(whole: str, rest: str) -> float:
+    """A float from its millionths, and the rest in millionths."""
+    return (int(whole) + float(rest)) / 1e6
 
 
 def main(configuration: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nova_core.errors import NovaError
+from nova_core.io.binding import stream_columns
 from nova_core.io.syntax import parse
 from nova_engines.bundle import comment, read_options, script, words, write_bundle
 from nova_engines.documents import to_json
@@ -194,7 +195,9 @@ def _readme(found: Sequence[Query], plan: Plan, problem: Problem) -> str:
         f"{file_name(query, number)} |"
         for number, query in enumerate(found)
     )
-    fields = "\n".join(f"| {source} | {kinds} |" for source, kinds in _columns(found).items())
+    fields = "\n".join(
+        f"| {source} | {kinds} |" for source, kinds in _columns(found, problem).items()
+    )
     return f"""\
 # A plan by {plan.strategy or "hand"} for NebulaStream
 
@@ -215,8 +218,7 @@ built with Nova's hook.
 
 Every query reads its sources anew, so sources must deliver the same tuples to each: files do. Lines
 are CSV: the event time (ms since the epoch, UINT64), then what the table says. A number counts the
-tuples of a source from 0. A hash is any UINT64 that equal values have in common, one for every
-column that is no whole number, in their order.
+tuples of a source from 0. A hash is any UINT64 that equal values have in common.
 
 | source | after the event time |
 |---|---|
@@ -224,12 +226,18 @@ column that is no whole number, in their order.
 """
 
 
-def _columns(found: Sequence[Query]) -> dict[str, str]:
+def _columns(found: Sequence[Query], problem: Problem) -> dict[str, str]:
     """What lines of each source have after the event time."""
-    names = {"S": "number", "C": "column", "H": "hash", "E": "time of emission (us)", "V": "value"}
+    s, known = problem.sources, stream_columns(problem.streams)
+    stream_of = dict(zip(s.ids.tolist(), s.stream.tolist(), strict=True))
+    names = {"S": "number", "E": "time of emission (us)", "V": "value"}
     columns = {}
-    for query in found:
-        for one in query.inputs:
-            kinds = [f"{names[name[0]]} {kind}" for name, kind in one.fields[1:]]
-            columns[one.source] = ", ".join(kinds)
+    for one in (each for query in found for each in query.inputs):
+        own = [column.name for column in known.get(stream_of[one.source], ())]
+        told = []
+        for field, kind in one.fields[1:]:
+            letter, number = field[0], field[1:].partition("_")[0]
+            name = own[int(number)] if letter in "CH" else names[letter]
+            told.append(f"{'hash of ' if letter == 'H' else ''}{name} {kind}")
+        columns[one.source] = ", ".join(told)
     return columns

@@ -128,11 +128,11 @@ def test_results_of_pairs_become_records(tmp_path: Path) -> None:
     with running(result_collector, collector(tmp_path, [sink]), tmp_path) as process:
         begun = time.time_ns() // 1000
         first, second = (os.open(str(pipe["path"]), os.O_WRONLY) for pipe in pipes)
-        os.write(first, b"1000,4,1000100,0.5,7,10")
+        os.write(first, b"1000,4,1000100,500000,0.0,7,10")
         time.sleep(0.1)
         assert len(results.read(file)) == 0
-        os.write(first, b"00200,-1.5\n1000,5,1000300,2,8,1000400,3\n")
-        os.write(second, b"2000,1,9,1,2,10,1\n")
+        os.write(first, b"00200,-1500000,0.0\n1000,5,1000300,2000000,0,8,1000400,3000000,0\n")
+        os.write(second, b"2000,1,9,1000000,0.0,2,10,100000,0.5\n")
         os.close(first)
         os.close(second)
         assert process.wait(10) == 0
@@ -142,6 +142,7 @@ def test_results_of_pairs_become_records(tmp_path: Path) -> None:
     assert records["instance"].tolist() == [0, 0, 1]
     assert records["right_emit_us"].tolist() == [1000200, 1000400, 10]
     assert records["left_value"].tolist() == [0.5, 2.0, 1.0]
+    assert records["right_value"].tolist() == [-1.5, 3.0, 0.1000005]
     assert set(records["left_source"].tolist()) == {2}
     assert (records["arrive_us"] >= begun).all()
 
@@ -155,11 +156,11 @@ def test_rows_keep_their_texts_and_ages(tmp_path: Path) -> None:
     with running(result_collector, collector(tmp_path, [sink]), tmp_path) as process:
         with Path(pipe["path"]).open("wb") as out:
             out.write(
-                b'1999,"x, ""y""",-3,0.25,1100,1500,1000,1200\n1999,"x, ""y""",4,1e3,1,2,1,2\n'
+                b'1999,"x, ""y""",-3,250000,0.0,1100,1500,1000,1200\n1999,"x, ""y""",4,-1,-0.5,1,2,1,2\n'
             )
         assert process.wait(10) == 0
     found = results.read(file, fields)
-    assert found.rows() == [(1999, 'x, "y"', -3, 0.25), (1999, 'x, "y"', 4, 1000.0)]
+    assert found.rows() == [(1999, 'x, "y"', -3, 0.25), (1999, 'x, "y"', 4, -1.5e-6)]
     assert found["oldest_ms"].tolist() == [1000, 1] and found["newest_ms"].tolist() == [1500, 2]
     # Event time began at 1000 ms, and passes half as fast.
     assert found["newest_us"][0] == 51_000_000 and found["oldest_us"][0] == 50_000_000

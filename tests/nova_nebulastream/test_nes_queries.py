@@ -80,7 +80,7 @@ def test_data_that_comes_back_is_refused() -> None:
 def test_whole_queries_have_every_operator_of_the_flow(seed: int, tmp_path: Path) -> None:
     flow = flow_of(forward_plan(seed, tmp_path))
     try:
-        found = queries(flow, spans=True)
+        found = queries(flow, exact=True)
     except NovaError as error:
         # What the docs name.
         assert any(why in str(error) for why in ("tuples and partial results", "so many pieces"))

@@ -391,7 +391,7 @@ class NesJob:
         """
         d = self.deployment
         self.sources.require(self.flow)
-        found = queries(self.flow, spans=True)
+        found = queries(self.flow, exact=True)
         ports = self._ports()
         d.end_programs()
         files = self._put_sources()
