@@ -61,7 +61,7 @@ def test_files_are_those_told_and_scripts_are_shell(routes: bool, tmp_path: Path
 
 
 def test_whole_queries_read_files_or_what_the_user_says(tmp_path: Path) -> None:
-    plan = forward_plan(21, tmp_path)
+    plan = forward_plan(34, tmp_path)
     own = tmp_path / "own.yaml"
     ids = plan.problem.sources.ids.tolist()
     tcp = {"type": "TCP", "source_config": {"socket_host": "sensors", "socket_port": 9}}
