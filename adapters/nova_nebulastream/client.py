@@ -21,7 +21,7 @@ from nova_nebulastream.queries import Query
 
 # The hook in ``cpp/`` reads places from the file that this variable names.
 PLACEMENT = "NOVA_NES_PLACEMENT"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 AT_ONCE = 2
 FAILED, UNREACHABLE = "FAILED", "UNREACHABLE"
 _STATES = {"Running": RUNNING, "Started": RUNNING, "Stopped": FINISHED, "Failed": FAILED}

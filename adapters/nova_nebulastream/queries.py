@@ -47,7 +47,7 @@ UNION = "union"
 PAIR = {"T": TIME, "S": TIME, "E": TIME, "V": FLOAT}
 # Of a query. What is shared is there once for each that takes it: cuts of several joins of a query
 # multiply.
-MOST_INPUTS = 40
+MOST_INPUTS = 64
 _AGGREGATES = {"count": "COUNT", "sum": "SUM", "min": "MIN", "max": "MAX"}
 
 

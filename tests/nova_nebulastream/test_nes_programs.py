@@ -156,7 +156,8 @@ def test_rows_keep_their_texts_and_ages(tmp_path: Path) -> None:
     with running(result_collector, collector(tmp_path, [sink]), tmp_path) as process:
         with Path(pipe["path"]).open("wb") as out:
             out.write(
-                b'1999,"x, ""y""",-3,250000,0.0,1100,1500,1000,1200\n1999,"x, ""y""",4,-1,-0.5,1,2,1,2\n'
+                b'1999,"x, ""y""",-3,250000,0.0,1100,1500,1000,1200\n'
+                b'1999,"x, ""y""",4,-1,-0.5,1,2,1,2\n'
             )
         assert process.wait(10) == 0
     found = results.read(file, fields)
