@@ -41,6 +41,7 @@ from nova_testbed.rack import VirtualRack
 from nova_testbed.rack.requirements import missing
 from nova_workloads.queries.readings import connection, load
 from nova_workloads.queries.reference import compare, expected
+from nova_workloads.topology import generate
 
 pytestmark = pytest.mark.e2e
 HOSTS = 14
@@ -205,6 +206,12 @@ def test_the_running_example(hosts: Hosts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_generated_problems(hosts: Hosts, tmp_path: Path, seed: int) -> None:
+    problem = generate(HOSTS, heterogeneity=0.5, seed=seed)
+    assert_pairs_come(create("nova").place(problem), hosts, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("routes", "together"), [(False, False), (True, False), (False, True)])
 def test_cut_joins(hosts: Hosts, tmp_path: Path, seed: int, routes: bool, together: bool) -> None:
     """Both inputs of some instances are cut, with interior partitions; relays; one node."""
@@ -297,6 +304,31 @@ def test_a_wrong_place_is_found(hosts: Hosts, tmp_path: Path) -> None:
         assert joins <= misplaced
         wrong += len(joins)
     assert wrong
+
+
+def test_another_plan_takes_over(hosts: Hosts, tmp_path: Path) -> None:
+    """What is the same in both goes on; the rest is stopped, and started anew."""
+    plan = addressed(nes_plan(1), hosts)
+    node = plan.instances.node.copy()
+    node[0] = 3 + (node[0] - 2) % 4
+    other = replace(plan, instances=replace(plan.instances, node=node))
+    for name, one in (("old", plan), ("new", other)):
+        translate(one, one.problem, tmp_path / name, results=PATHS["results"])
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    total = len(node)
+    assert f"{total} queries started, 0 go on" in nova("start", old).stderr
+    ids = [one.id for one in Bundle(tmp_path / "old").read("").queries]
+    assert "has been started" in nova("start", old).stderr
+    told = nova("start", new, "--replace", old)
+    assert f"1 queries started, {total - 1} go on, 1 stopped" in told.stderr
+    running = Bundle(tmp_path / "new").read("").queries
+    assert [one.id for one in running][1:] == ids[1:] and running[0].id != ids[0]
+    answer = json.loads(nova("verify", new, "--json").stdout)
+    assert answer["ok"] and {row["status"] for row in answer["rows"]} == {"RUNNING"}
+    assert "nothing has been started" in nova("verify", old).stderr
+    assert f"{total} queries stopped" in nova("stop", new).stderr
+    states = Cli(need_home()).status(running[1])
+    assert {state for _, state, _ in states} == {"Stopped"}
 
 
 def test_check_starts_nothing(hosts: Hosts, tmp_path: Path) -> None:
