@@ -198,10 +198,22 @@ def start(cli: Cli, wanted: Sequence[Started], addresses: Mapping[str, str]) -> 
 
 
 def stop(cli: Cli, queries: Sequence[Started]) -> None:
-    """Stop queries; those that have ended by themselves are none any more."""
+    """Stop queries; those that have ended by themselves are none any more.
+
+    Raises:
+        NovaError: naming those that could not be stopped; all others have been.
+    """
+    failed: list[str] = []
     for one in queries:
-        if any(state == RUNNING for state, _ in worker_states(cli, one).values()):
-            cli.stop(one)
+        try:
+            if any(state == RUNNING for state, _ in worker_states(cli, one).values()):
+                cli.stop(one)
+        except NovaError as error:
+            failed.append(f"{one.query.result}: {error}")
+    if failed:
+        raise NovaError(
+            f"{len(failed)} of {len(queries)} queries could not be stopped: {'; '.join(failed[:3])}"
+        )
 
 
 def worker_states(cli: Cli, one: Started) -> dict[str, tuple[str, str]]:

@@ -361,9 +361,10 @@ class NesEngine(NesCluster):
 
     def stop(self, job: str) -> str:
         """Stop its queries, and what serves them."""
-        state = super().stop(job)
-        self.deployment.end_programs()
-        return state
+        try:
+            return super().stop(job)
+        finally:
+            self.deployment.end_programs()
 
 
 class NesJob:
