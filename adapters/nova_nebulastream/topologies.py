@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nova_core.errors import NovaError
 from nova_nebulastream.queries import Input, Query
 
 GRPC_PORT, DATA_PORT = 8080, 9090
+HOST = re.compile(r"[A-Za-z0-9.-]+")
 SCHEMA = Path(__file__).with_name("schema") / "topology.schema.json"
 
 # Type, configuration and parser of a source.
@@ -112,9 +114,10 @@ def distinct(addresses: Mapping[str, str]) -> dict[str, str]:
     """
     taken: dict[str, str] = {}
     for node, address in addresses.items():
-        if ":" in address:
+        if not HOST.fullmatch(address):
             raise NovaError(
-                f"node {node!r}: address {address!r}: NebulaStream takes names and IPv4 addresses"
+                f"node {node!r}: address {address!r}: NebulaStream takes IPv4 addresses, and names "
+                "of letters, digits, '-' and '.'"
             )
         other = taken.setdefault(address, node)
         if other != node:

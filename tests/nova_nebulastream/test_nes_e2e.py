@@ -20,6 +20,7 @@ from needs_nes import need_home
 from nes_plans import nes_plan
 from nes_queries import forward_plan
 
+from nova_core import read_problem
 from nova_core.cli import cli
 from nova_core.errors import NovaError
 from nova_core.io.binding import stream_columns
@@ -344,3 +345,19 @@ def test_check_starts_nothing(hosts: Hosts, tmp_path: Path) -> None:
     assert not (tmp_path / "bundle" / "started.json").exists()
     done = nova("verify", str(tmp_path / "bundle"))
     assert done.exit_code == 2 and "nothing has been started from it" in done.stderr
+
+
+PROBLEMS = Path(__file__).parents[1] / "golden" / "problems"
+
+
+@pytest.mark.parametrize("file", sorted(PROBLEMS.glob("*/*.yaml")), ids=lambda file: file.stem)
+def test_the_engine_takes_what_goldens_translate_to(tmp_path: Path, file: Path) -> None:
+    """Its own grammar parses every query, and its planner places it."""
+    tool = Cli(need_home())
+    try:
+        plan = create("nova").place(read_problem(file))
+        translate(plan, plan.problem, tmp_path / "bundle")
+    except NovaError as error:
+        pytest.skip(str(error))
+    for _, found in Bundle(tmp_path / "bundle").fitted(tool, lambda done: None):
+        assert found.placed, found.rows

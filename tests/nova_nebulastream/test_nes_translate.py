@@ -129,7 +129,10 @@ def test_addresses_and_names_that_cannot_be(tmp_path: Path) -> None:
     for host, complaint in (
         (np.full(len(nodes), ""), r"node .n \d.: its name is no host name"),
         (np.full(len(nodes), "same"), "address 'same': is that of 'n"),
-        (np.array([f"::{n}" for n in range(len(nodes))]), "takes names and IPv4 addresses"),
+        (
+            np.array([f"::{n}" for n in range(len(nodes))]),
+            "NebulaStream takes IPv4 addresses, and names",
+        ),
     ):
         problem = replace(plan.problem, nodes=replace(nodes, host=host))
         refused(replace(plan, problem=problem), tmp_path, complaint)
