@@ -212,6 +212,8 @@ USES: tuple[Use, ...] = (
     Use("experiment cells {experiment.yaml} -i {inventory.yaml} --data {readings.parquet}"),
     Use("cluster deploy {plan.json} -p {problem.yaml} -i {inventory.yaml} --sources "
         "{sources.json}", codes=(2,)),
+    *(Use(f"nebulastream {command} .", codes=(2,)) for command in ("check", "verify", "stop")),
+    Use("nebulastream start . --replace .", codes=(2,)),
     Use("cluster verify 00 -i {inventory.yaml} --plan {plan.json} -p {problem.yaml}", codes=(2,)),
     Use("cluster deploy {query-plan.json} -p {queries.yaml} -i {inventory.yaml} --readings "
         "{archive} --check", codes=(2,)),
