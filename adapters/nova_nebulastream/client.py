@@ -191,8 +191,11 @@ def start(cli: Cli, wanted: Sequence[Started], addresses: Mapping[str, str]) -> 
             except NovaError as error:
                 raise NovaError(f"{one.query.result}: {error}") from None
             running.append(replace(one, id=name, state=state))
-    except BaseException:
-        stop(cli, running)
+    except BaseException as error:
+        try:
+            stop(cli, running)
+        except NovaError as left:
+            raise NovaError(f"{error}; and of those before it {left}") from error
         raise
     return running
 

@@ -553,7 +553,7 @@ class _Query:
             inner.append(f"{term.sql} AS {name}")
             columns.append(name)
             made[name] = Value(outer.format(name), INT if "INT64" in outer else term.type)
-        columns, made = self._means(one, columns, made, width, n)
+        columns, made = self._means(one, columns, made, width)
         spans = []
         for i, (oldest, newest) in enumerate(below.spans):
             names = (f"A{i}_{n}", f"B{i}_{n}")
@@ -605,7 +605,7 @@ class _Query:
         return found
 
     def _means(
-        self, one: Operator, columns: list[str], made: dict[str, Value], width: int, n: int
+        self, one: Operator, columns: list[str], made: dict[str, Value], width: int
     ) -> tuple[list[str], dict[str, Value]]:
         """Columns of an aggregate, where sums and counts of means become one."""
         if one.partial:

@@ -132,10 +132,6 @@ def main(configuration: Path) -> None:
                 continue
             lines, _, key.data[2] = (rest + data).rpartition(b"\n")
             rows = list(csv.reader(lines.decode().splitlines())) if lines else []
-            # A file begins with a line of its fields.
-            rows = [
-                row for row in rows if row and not row[0].startswith(("nova", "NOVA", "E", "W"))
-            ]
             sink.take(pipe, rows, now_us)
 
 

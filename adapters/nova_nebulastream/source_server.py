@@ -3,7 +3,7 @@
 ``python3 source_server.py CONFIGURATION``: it runs on hosts, where only the standard library is.
 Every query reads its sources itself, so each connection gets all tuples of its source, each when it
 is due. A connection that comes late gets what was due before at once. The configuration is a JSON
-document of `configuration`.
+document.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def readings(one: dict[str, Any], clock: list[float]) -> Iterator[tuple[int, str
             if kind == "text":
                 (length,) = struct.unpack_from("<i", data, at)
                 encoded = data[at + 4 : at + 4 + length]
-                fields.append(encoded.decode())
+                text = encoded.decode()
+                if any(mark in text for mark in ',"\r\n'):
+                    raise ValueError(f"text {text!r}: has a comma, a quote or a line end")
+                fields.append(text)
                 hashes.append(encoded)
                 at += 4 + length
             else:
@@ -137,7 +140,10 @@ async def main(configuration: Path) -> None:
     told = json.loads(configuration.read_text("utf-8"))
     start_us, servers = 1000 * told["start_ms"], []
     for one in told["sources"]:
-        made = replayed(one, start_us) if "pace" in one else readings(one, told["clock"])
+        # All readings, so that one that cannot be a line is told before a query starts.
+        made = (
+            replayed(one, start_us) if "pace" in one else iter(list(readings(one, told["clock"])))
+        )
         stream = Stream(made, start_us, one["readers"])
 
         async def serve(

@@ -165,3 +165,20 @@ def test_rows_keep_their_texts_and_ages(tmp_path: Path) -> None:
     assert found["oldest_ms"].tolist() == [1000, 1] and found["newest_ms"].tolist() == [1500, 2]
     # Event time began at 1000 ms, and passes half as fast.
     assert found["newest_us"][0] == 51_000_000 and found["oldest_us"][0] == 50_000_000
+
+
+def test_a_text_that_would_be_two_fields_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Also one that comes late."""
+    data = b"".join(
+        struct.pack("<qi", 1000 + k, len(text)) + text for k, text in enumerate((b"a", b"b,c"))
+    )
+    (tmp_path / "readings").write_bytes(data)
+    source = {"port": free_port(), "file": str(tmp_path / "readings"), "readers": 1}
+    source |= {"types": ["text"], "numbered": False, "hashed": False}
+    told = {"address": ADDRESS, "start_ms": 0, "clock": [0, 0, 1.0], "sources": [source]}
+    (tmp_path / "configuration.json").write_text(json.dumps(told))
+    command = [sys.executable, "-I", source_server.__file__, str(tmp_path / "configuration.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "text 'b,c': has a comma, a quote or a line end" in done.stderr
+    assert not (tmp_path / "ready").exists()
