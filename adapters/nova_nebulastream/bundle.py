@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,13 +82,7 @@ class Bundle:
         found = []
         for number, query in enumerate(self.planned.queries):
             document = self.topology(number)
-
-            def write(
-                room: Mapping[str, int] | None, document: dict[str, Any] = document
-            ) -> Mapping[str, Any]:
-                return _with_room(document, room, self.planned.addresses)
-
-            found.append(client.fitted(cli, query, write, self.planned.addresses))
+            found.append(client.fitted(cli, query, document, self.planned.addresses))
             report(number + 1)
         return found
 
@@ -162,17 +155,3 @@ def _same(one: Started) -> str:
     document = yaml.safe_load(one.topology)
     text = json.dumps([document, one.query.placed], sort_keys=True)
     return text.replace(one.query.name, "")
-
-
-def _with_room(
-    document: Mapping[str, Any], room: Mapping[str, int] | None, addresses: Mapping[str, str]
-) -> Mapping[str, Any]:
-    """A topology whose workers may run so many operators; as it is without."""
-    if room is None:
-        return document
-    limited = copy.deepcopy(dict(document))
-    most = {topologies.worker(addresses[node]): count for node, count in room.items()}
-    for worker in limited["workers"]:
-        if worker.get("host") in most:
-            worker["max_operators"] = most[worker["host"]]
-    return limited

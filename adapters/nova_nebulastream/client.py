@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,7 +147,7 @@ def _last_words(text: str) -> str:
 def fitted(
     cli: Cli,
     query: Query,
-    write: Callable[[Mapping[str, int] | None], Mapping[str, Any]],
+    document: Mapping[str, Any],
     addresses: Mapping[str, str],
 ) -> tuple[Started, Verification]:
     """A query's topology in which it is placed as planned, and how it is placed.
@@ -158,21 +158,21 @@ def fitted(
     Args:
         cli: to ask.
         query: as planned.
-        write: a topology, for the room of each node.
+        document: its topology.
         addresses: of nodes.
     """
     placement = topologies.placement([query], addresses)
     hosts = {topologies.worker(addresses[node]): node for node in query.nodes}
 
-    def asked(room: Mapping[str, int] | None) -> tuple[Started, Explained, Verification]:
-        text = topologies.text(write(room))
+    def asked(topology: Mapping[str, Any]) -> tuple[Started, Explained, Verification]:
+        text = topologies.text(topology)
         dump = cli.dump(text, placement)
         read = explained(dump)
         return Started(query, text, dump), read, verify(query, read, hosts)
 
-    started, read, found = asked(None)
+    started, read, found = asked(document)
     if not found.placed:
-        started, _, found = asked(rooms(query, read))
+        started, _, found = asked(topologies.with_room(document, rooms(query, read), addresses))
     return started, found
 
 

@@ -30,7 +30,6 @@ def topology(
     addresses: Mapping[str, str],
     reads: Reads,
     results: str,
-    rooms: Mapping[str, int] | None = None,
     *,
     append: bool = False,
 ) -> dict[str, Any]:
@@ -41,18 +40,14 @@ def topology(
         addresses: of these.
         reads: how its sources are read.
         results: file of the results, on the sink's node.
-        rooms: of each node, how many operators it may run; without, any number.
         append: whether what is in that file stays.
     """
-    room = {} if rooms is None else rooms
     workers = []
     for node in query.nodes:
         one: dict[str, Any] = {
             "host": worker(addresses[node]),
             "data_address": f"{addresses[node]}:{DATA_PORT}",
         }
-        if node in room:
-            one["max_operators"] = room[node]
         if downstream := [worker(addresses[b]) for a, b in query.links if a == node]:
             one["downstream"] = downstream
         workers.append(one)
@@ -71,6 +66,18 @@ def topology(
         "physical": [_physical(one, addresses, reads) for one in query.inputs],
         "workers": workers,
     }
+
+
+def with_room(
+    document: Mapping[str, Any], room: Mapping[str, int], addresses: Mapping[str, str]
+) -> dict[str, Any]:
+    """A topology whose workers may run so many operators, by node."""
+    most = {worker(addresses[node]): count for node, count in room.items()}
+    workers = [
+        {**one, "max_operators": most[one["host"]]} if one.get("host") in most else one
+        for one in document["workers"]
+    ]
+    return {**document, "workers": workers}
 
 
 def _physical(one: Input, addresses: Mapping[str, str], reads: Reads) -> dict[str, Any]:

@@ -401,20 +401,14 @@ class NesJob:
             pipes = self._collect(found)
             placed = []
             for query in found:
-
-                def write(
-                    room: Mapping[str, int] | None, query: Query = query
-                ) -> Mapping[str, Any]:
-                    return topologies.topology(
-                        query,
-                        d.addresses,
-                        lambda one: self._reads(one, ports),
-                        pipes[query.name],
-                        room,
-                        append=True,
-                    )
-
-                placed.append(client.fitted(self.engine.cli, query, write, d.addresses))
+                document = topologies.topology(
+                    query,
+                    d.addresses,
+                    lambda one: self._reads(one, ports),
+                    pipes[query.name],
+                    append=True,
+                )
+                placed.append(client.fitted(self.engine.cli, query, document, d.addresses))
             for _, verification in placed:
                 for row in (row for row in verification.rows if not row.ok):
                     raise RunError(
